@@ -1,0 +1,169 @@
+"""BERT (Devlin et al. 2019): embeddings, a stack of transformer encoder layers (post-LayerNorm), a pooler.
+
+Parameter names are Hugging Face's (`encoder.layer.0.attention.self.query.weight`), so that loading weights is a
+dictionary look-up. Outside, tensors are padded [B, T, H]; inside, they are packed [N, H] (packing.py): no linear layer,
+LayerNorm, GELU or dropout ever touches padding.
+"""
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from minbert.attention import SelfAttention
+from minbert.config import BertConfig
+from minbert.dropout import Dropout
+from minbert.packing import Packing
+
+
+@dataclass
+class BertOutput:
+    last_hidden_state: Tensor  # [B, T, H], zeros at padding
+    pooler_output: Tensor  # [B, H]
+    hidden_states: tuple[Tensor, ...] | None = None  # on request: the embeddings, then each layer, [B, T, H] each
+    attentions: tuple[Tensor, ...] | None = None  # on request: each layer's weights [B, A, T, T]
+
+
+def activation(name: str):
+    if name == "relu":
+        return F.relu
+    approximate = "none" if name == "gelu" else "tanh"
+    return lambda x: F.gelu(x, approximate=approximate)
+
+
+class Embeddings(nn.Module):
+    """Word, position and segment embeddings, summed and normalised."""
+
+    def __init__(self, config: BertConfig):
+        super().__init__()
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+
+    def forward(self, input_ids: Tensor, positions: Tensor, token_type_ids: Tensor) -> Tensor:
+        """All [N]. Returns [N, H]."""
+        total = (self.word_embeddings(input_ids) + self.position_embeddings(positions)
+                 + self.token_type_embeddings(token_type_ids))
+        return self.dropout(self.LayerNorm(total))
+
+
+class AddNorm(nn.Module):
+    """Linear, dropout, residual, LayerNorm: how both halves of a layer end."""
+
+    def __init__(self, size: int, config: BertConfig):
+        super().__init__()
+        self.dense = nn.Linear(size, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+
+    def forward(self, x: Tensor, residual: Tensor) -> Tensor:
+        return self.LayerNorm(self.dropout(self.dense(x)) + residual)
+
+
+class Attention(nn.Module):
+    def __init__(self, config: BertConfig):
+        super().__init__()
+        self.self = SelfAttention(config)
+        self.output = AddNorm(config.hidden_size, config)
+
+    def forward(self, hidden: Tensor, packing: Packing, fused: bool) -> tuple[Tensor, Tensor | None]:
+        context, weights = self.self(hidden, packing, fused)
+        return self.output(context, hidden), weights
+
+
+class Intermediate(nn.Module):
+    def __init__(self, config: BertConfig):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.activation = activation(config.hidden_act)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.activation(self.dense(hidden))
+
+
+class Layer(nn.Module):
+    """One encoder layer: attention, then a feed-forward network, each with residual and LayerNorm."""
+
+    def __init__(self, config: BertConfig):
+        super().__init__()
+        self.attention = Attention(config)
+        self.intermediate = Intermediate(config)
+        self.output = AddNorm(config.intermediate_size, config)
+
+    def forward(self, hidden: Tensor, packing: Packing, fused: bool = True) -> tuple[Tensor, Tensor | None]:
+        """[N, H] -> [N, H], and the attention weights where they were asked for."""
+        hidden, weights = self.attention(hidden, packing, fused)
+        return self.output(self.intermediate(hidden), hidden), weights
+
+
+class Encoder(nn.Module):
+    def __init__(self, config: BertConfig):
+        super().__init__()
+        self.layer = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
+
+
+class Pooler(nn.Module):
+    """The sentence vector of BERT's own pre-training: tanh of a linear layer over [CLS]."""
+
+    def __init__(self, config: BertConfig):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, first: Tensor) -> Tensor:
+        """[B, H] -> [B, H]"""
+        return self.dense(first).tanh()
+
+
+class BertModel(nn.Module):
+    """The encoder. `fused = False` switches every layer to the written-out attention of the lesson."""
+
+    def __init__(self, config: BertConfig):
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(config)
+        self.encoder = Encoder(config)
+        self.pooler = Pooler(config)
+        self.fused = True
+        self.apply(self._initialize)
+
+    def _initialize(self, module: nn.Module):
+        if isinstance(module, nn.Linear | nn.Embedding):
+            module.weight.data.normal_(std=self.config.initializer_range)
+        if isinstance(module, nn.Linear):
+            module.bias.data.zero_()
+
+    def check_inputs(self, input_ids: Tensor, token_type_ids: Tensor):
+        """Raises ValueError where an id would index outside an embedding table (on a GPU that kills the process)."""
+        length, limit = input_ids.shape[1], self.config.max_position_embeddings
+        if length > limit:
+            raise ValueError(f"a sequence of {length} tokens; this model has {limit} positions (truncate it first)")
+        for name, ids, size in (("input_ids", input_ids, self.config.vocab_size),
+                                ("token_type_ids", token_type_ids, self.config.type_vocab_size)):
+            if ids.numel() and (ids.min() < 0 or ids.max() >= size):
+                raise ValueError(f"{name} from {ids.min()} to {ids.max()}; expected 0 to {size - 1}")
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None,
+                packing: Packing | None = None, output_hidden_states: bool = False,
+                output_attentions: bool = False) -> BertOutput:
+        """input_ids, attention_mask, token_type_ids: [B, T]. A missing mask means that every token is real.
+
+        packing: what the collator made of the mask; with it, inputs are trusted and not checked again.
+        A row that is all padding yields zeros. Raises ValueError for too long a sequence or an id outside its table.
+        """
+        if token_type_ids is None:
+            token_type_ids = torch.zeros_like(input_ids)
+        if packing is None:
+            self.check_inputs(input_ids, token_type_ids)
+            packing = Packing.from_mask(torch.ones_like(input_ids) if attention_mask is None else attention_mask)
+        hidden = self.embeddings(packing.pack(input_ids), packing.columns, packing.pack(token_type_ids))  # [N, H]
+        states, attentions = [hidden], []
+        for layer in self.encoder.layer:
+            hidden, weights = layer(hidden, packing, fused=self.fused and not output_attentions)
+            states.append(hidden)
+            attentions.append(weights)
+        return BertOutput(
+            packing.unpack(hidden), self.pooler(packing.first(hidden)),
+            tuple(packing.unpack(state) for state in states) if output_hidden_states else None,
+            tuple(attentions) if output_attentions else None)

