@@ -1,0 +1,152 @@
+"""The one reader of tables. Every dataset here is lines of separated columns; what differs is said in the call.
+
+Columns are found by name (or by position where a file has no header). A field that opens and closes with quotes is
+unwrapped where the format says that quoting counts, and any other quote character is plain text: a stray one can
+swallow nothing. An error names file, line, what was found and what was expected.
+"""
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+
+
+@dataclass
+class Row:
+    path: Path
+    line: int  # counted from 1, the header included
+    values: dict[str, str]
+
+    def error(self, column: str, expected: str) -> ValueError:
+        found = self.values[column]
+        shown = repr(found if len(found) <= 60 else found[:57] + "...")
+        return ValueError(f"{self.path}:{self.line}: {column} is {shown}; expected {expected}")
+
+    def text(self, column: str) -> str:
+        """The column's text without surrounding white space."""
+        return self.values[column].strip()
+
+    def number(self, column: str, low: float, high: float) -> float:
+        try:
+            value = float(self.values[column])
+        except ValueError:
+            value = math.nan
+        if not low <= value <= high:  # false for NaN too
+            raise self.error(column, f"a number from {low:g} to {high:g}")
+        return value
+
+    def label(self, column: str, names: Sequence[str] | dict[str, int]) -> int:
+        """A class. names: a sequence (the class is the position; "0.0" also reads as "0"), or name -> class."""
+        text = self.text(column)
+        if isinstance(names, dict):
+            if text in names:
+                return names[text]
+        else:
+            plain = text[:-2] if text.endswith(".0") else text
+            if plain in names:
+                return names.index(plain)
+        raise self.error(column, "one of " + ", ".join(dict.fromkeys(names)))
+
+
+def read_text(path: Path) -> str:
+    """A UTF-8 file, with or without a byte order mark. Raises ValueError with the line of a wrong byte."""
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
+        raise ValueError(f"{path}: {reason}") from None
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}:{line}: found the byte 0x{data[error.start]:02x}; expected UTF-8 text") from None
+
+
+def read_lines(path: Path) -> list[str]:
+    """Lines without their ends (LF or CRLF). Other characters that Python calls a line break are text."""
+    lines = read_text(path).split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return [line.removesuffix("\r") for line in lines]
+
+
+def _unquote(field: str) -> str:
+    return field[1:-1].replace('""', '"') if _QUOTED.fullmatch(field) else field
+
+
+def read_table(path: Path, columns: Sequence[str], quoting: bool = True, header: bool = True, delimiter: str = "\t",
+               optional: Sequence[str] = ()) -> list[Row]:
+    """The rows of a table whose rows are lines. columns: names that must be there, in the file's order if no header.
+
+    optional: columns that may be missing; rows then hold "" for them. Without a header, further columns are ignored.
+    """
+    lines = read_lines(path)
+    rows = [(number, line.split(delimiter)) for number, line in enumerate(lines, start=1)]
+    if quoting:
+        rows = [(number, [_unquote(field) for field in fields]) for number, fields in rows]
+    return _named(path, rows, columns, header, optional)
+
+
+def read_csv(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> list[Row]:
+    """The rows of a comma-separated file with a header, whose quoted fields may hold commas and line breaks."""
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    rows, first = [], 1
+    try:
+        for fields in reader:
+            rows.append((first, fields))
+            first = reader.line_num + 1
+    except csv.Error as error:
+        raise ValueError(f"{path}:{first}: {error}; expected comma-separated values with closed quotes") from None
+    return _named(path, rows, columns, True, optional)
+
+
+def _named(path: Path, rows: list[tuple[int, list[str]]], columns: Sequence[str], header: bool,
+           optional: Sequence[str]) -> list[Row]:
+    path = Path(path)
+    if not rows:
+        raise ValueError(f"{path}: empty; expected " + ("a header with " if header else "") + ", ".join(columns))
+    if header:
+        names = [name.strip() for name in rows.pop(0)[1]]
+        missing = [name for name in columns if name not in names]
+        if missing:
+            raise ValueError(f"{path}:1: no column {', '.join(missing)}; found " +
+                             (", ".join(name or '""' for name in names[:12]) or "an empty header"))
+    else:
+        names = list(columns)
+    absent = {name: "" for name in optional if name not in names}
+    wanted = [(name, names.index(name)) for name in (*columns, *optional) if name in names]
+    result = []
+    for line, fields in rows:
+        if len(fields) < len(names) or (header and len(fields) > len(names)):
+            if fields == [""]:
+                continue  # a blank line
+            raise ValueError(f"{path}:{line}: found {len(fields)} columns; expected {len(names)}")
+        result.append(Row(path, line, absent | {name: fields[index] for name, index in wanted}))
+    return result
+
+
+def read_json_lines(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> list[Row]:
+    """One JSON object a line; numbers and lists arrive as their JSON text."""
+    rows = []
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            values = json.loads(line)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise ValueError(f"{path}:{number}: {error}; expected one JSON object a line") from None
+        if not isinstance(values, dict):
+            raise ValueError(f"{path}:{number}: found a JSON {type(values).__name__}; expected an object")
+        missing = [name for name in columns if name not in values]
+        if missing:
+            raise ValueError(f"{path}:{number}: no field {', '.join(missing)}; found {', '.join(values)}")
+        rows.append(Row(Path(path), number, {
+            name: value if isinstance(value := values.get(name, ""), str) else json.dumps(value)
+            for name in (*columns, *optional)}))
+    return rows

@@ -1,0 +1,31 @@
+"""Paraphrase: do two questions ask the same? Quora question pairs, label 1 for duplicates.
+
+By default a siamese classifier over (u, v, |u-v|) of mean-pooled sentence vectors (Sentence-BERT, Reimers & Gurevych
+2019, section 3, classification objective). Metric: accuracy.
+"""
+from pathlib import Path
+
+from corpora.tables import read_table
+from minbert.config import BertConfig
+from minbert.tokenizer import BertTokenizer
+from tasks.metrics import accuracy, f1
+from tasks.pair import CLASS_LOSSES, PairChoices, PairTask
+from tasks.sentiment import labelled_examples
+from tasks.task import Dataset
+
+
+class Paraphrase(PairTask):
+    metric = "accuracy"
+    prediction_header = "id \t Predicted_Is_Paraphrase "  # spelled and spaced as the course's grader reads it
+
+    def __init__(self, name: str, tokenizer: BertTokenizer, config: BertConfig, choices: PairChoices | None = None,
+                 **options):
+        super().__init__(name, tokenizer, config, 2, CLASS_LOSSES, choices or PairChoices(), **options)
+
+    def read(self, path: Path, split: str) -> Dataset:
+        rows = read_table(path, ["id", "sentence1", "sentence2"] + ([] if split == "test" else ["is_duplicate"]))
+        return labelled_examples(path, rows, split, ("sentence1", "sentence2"), "is_duplicate",
+                                 lambda row: row.label("is_duplicate", ["0", "1"]))
+
+    def metrics(self) -> dict:
+        return {"accuracy": accuracy, "f1": f1}

@@ -1,0 +1,223 @@
+"""The Task contract: what the trainer may ask of a task, whatever the task is.
+
+A task reads its files, turns examples into batches, a batch into outputs, outputs into a loss and into predictions,
+and writes predictions. It owns its head. The trainer never asks which task it has.
+"""
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from minbert.bert import BertModel, BertOutput, Layer
+from minbert.config import BertConfig
+from minbert.dropout import Dropout
+from minbert.packing import Packing
+from minbert.tokenizer import BertTokenizer
+from minbert.weights import write_atomically
+from tasks.losses import symmetric_divergence
+from tasks.pooling import AttentivePooling, pool
+
+
+@dataclass
+class Example:
+    id: str
+    sentences: tuple[str, ...]
+    label: float | None = None  # a class (whole number) or a score; None where the file has none
+    ids: tuple[list[int], ...] = ()  # each sentence's token ids, without [CLS] and [SEP]; `tokenize` fills them in
+
+
+@dataclass
+class Dataset:
+    """One file: its usable examples, and what was left out and why."""
+
+    path: Path
+    examples: list[Example]
+    skipped: list[tuple[int, str]] = field(default_factory=list)  # (line, reason)
+
+    def report(self) -> str:
+        text = f"{self.path}: {len(self.examples):,} examples"
+        if self.skipped:
+            reasons = Counter(reason for _, reason in self.skipped)
+            where = ", ".join(str(line) for line, _ in self.skipped[:5]) + (", ..." if len(self.skipped) > 5 else "")
+            text += (f"; {len(self.skipped):,} rows left out ("
+                     + ", ".join(f"{count} {reason}" for reason, count in reasons.items()) + f"; lines {where})")
+        return text
+
+
+@dataclass
+class TokenBatch:
+    """Sequences padded to the longest, with the indices that pack them."""
+
+    input_ids: Tensor  # [B, T]
+    attention_mask: Tensor  # bool [B, T]
+    token_type_ids: Tensor  # [B, T]
+    packing: Packing
+
+    @classmethod
+    def from_sequences(cls, sequences: Sequence[tuple[list[int], list[int]]], pad_id: int) -> "TokenBatch":
+        """sequences: (input_ids, token_type_ids) each."""
+        lengths = np.array([len(ids) for ids, _ in sequences])
+        mask = np.arange(lengths.max(initial=1)) < lengths[:, None]
+        input_ids = np.full(mask.shape, pad_id, dtype=np.int64)
+        types = np.zeros(mask.shape, dtype=np.int64)
+        input_ids[mask] = np.concatenate([ids for ids, _ in sequences])
+        types[mask] = np.concatenate([segment for _, segment in sequences])
+        attention_mask = torch.from_numpy(mask)
+        return cls(torch.from_numpy(input_ids), attention_mask, torch.from_numpy(types),
+                   Packing.from_mask(attention_mask))
+
+    def to(self, device: torch.device) -> "TokenBatch":
+        return TokenBatch(*(t.to(device, non_blocking=True)
+                            for t in (self.input_ids, self.attention_mask, self.token_type_ids)),
+                          packing=self.packing.to(device))
+
+    @property
+    def tokens(self) -> int:
+        return len(self.packing.positions)
+
+
+@dataclass
+class Batch:
+    tokens: TokenBatch  # a pair's two sentences, where each is a sequence: first all first ones, then all second ones
+    labels: Tensor | None  # [B]
+    groups: Tensor  # [sequences]: equal numbers for equal sequences
+
+    def to(self, device: torch.device) -> "Batch":
+        return Batch(self.tokens.to(device), None if self.labels is None else self.labels.to(device),
+                     self.groups.to(device))
+
+    def __len__(self) -> int:
+        """Examples, not sequences; only known where there are labels."""
+        return len(self.labels) if self.labels is not None else len(self.tokens.input_ids)
+
+
+class NewLayers(nn.Module):
+    """Transformer layers of a task's own, on top of the shared encoder (which may be frozen below them)."""
+
+    def __init__(self, config: BertConfig, count: int):
+        super().__init__()
+        self.layer = nn.ModuleList(Layer(config) for _ in range(count))
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                module.weight.data.normal_(std=config.initializer_range)
+                module.bias.data.zero_()
+
+    def forward(self, output: BertOutput, packing: Packing) -> BertOutput:
+        hidden = packing.pack(output.last_hidden_state)
+        for layer in self.layer:
+            hidden, _ = layer(hidden, packing)
+        # The pooler's tanh layer belongs to the encoder below; over new layers its input is the first token itself.
+        return BertOutput(packing.unpack(hidden), packing.first(hidden))
+
+
+class Task(nn.Module):
+    """Subclasses set `metric` and `classes`, and define `read`, `build_head`, `outputs`, `criterion`, `predict_from`."""
+
+    metric: str  # the one that decides which epoch was best; higher is better
+    classes: int | None = None  # None for a regression
+    sequences_per_example = 1
+
+    def __init__(self, name: str, tokenizer: BertTokenizer, config: BertConfig, max_length: int = 128,
+                 dropout: float = 0.3, pooling: str = "mean", new_layers: int = 0):
+        super().__init__()
+        self.name = name
+        self.tokenizer = tokenizer
+        self.max_length = min(max_length, config.max_position_embeddings)
+        self.hidden_size = config.hidden_size
+        self.pooling = pooling
+        self.dropout = Dropout(dropout)
+        self.attentive = AttentivePooling(config.hidden_size) if pooling == "attentive" else None
+        self.new_layers = NewLayers(config, new_layers) if new_layers else None
+
+    # ---- file -> examples -> batch -----------------------------------------------------------------------------------
+
+    def read(self, path: Path, split: str) -> Dataset:
+        """split: train, dev or test; labels of a test file are not read. Raises ValueError with file and line."""
+        raise NotImplementedError
+
+    def tokenize(self, examples: list[Example]) -> int:
+        """Fills in each example's token ids, once for all epochs. Returns how many max_length will cut."""
+        texts = [sentence for example in examples for sentence in example.sentences]
+        ids = iter(self.tokenizer.ids(texts))
+        for example in examples:
+            example.ids = tuple(next(ids) for _ in example.sentences)
+        return sum(self.full_length(example) > self.max_length for example in examples)
+
+    def sequences(self, examples: list[Example]) -> list[tuple[list[int], list[int]]]:
+        """The sequences of a batch. Here: one an example, of its only sentence."""
+        return [self.tokenizer.build(example.ids[0], max_length=self.max_length) for example in examples]
+
+    def full_length(self, example: Example) -> int:
+        """Tokens of the example's longest sequence, before truncation."""
+        return max(len(ids) for ids in example.ids) + 2
+
+    def length(self, example: Example) -> int:
+        """Tokens of the example's longest sequence: what batches are sorted by."""
+        return min(self.max_length, self.full_length(example))
+
+    def collate(self, examples: list[Example]) -> Batch:
+        sequences = self.sequences(examples)
+        numbers: dict[tuple, int] = {}
+        groups = [numbers.setdefault(tuple(ids), len(numbers)) for ids, _ in sequences]
+        labels = None
+        if examples[0].label is not None:
+            labels = torch.tensor([example.label for example in examples],
+                                  dtype=torch.float32 if self.classes is None else torch.int64)
+        return Batch(TokenBatch.from_sequences(sequences, self.tokenizer.pad_id), labels, torch.tensor(groups))
+
+    # ---- batch -> outputs -> loss, predictions -----------------------------------------------------------------------
+
+    def encode(self, encoder: BertModel, tokens: TokenBatch) -> Tensor:
+        """One vector a sequence, [B, H]."""
+        output = encoder(tokens.input_ids, tokens.attention_mask, tokens.token_type_ids, packing=tokens.packing)
+        if self.new_layers is not None:
+            output = self.new_layers(output, tokens.packing)
+        return pool(output, tokens.attention_mask, self.pooling, self.attentive)
+
+    def outputs(self, encoder: BertModel, batch: Batch) -> Tensor:
+        """What the loss and the prediction are made of: logits [B, C], scores [B], or sentence vectors."""
+        raise NotImplementedError
+
+    def criterion(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """The loss, a mean over this batch's own rows."""
+        raise NotImplementedError
+
+    def loss(self, encoder: BertModel, batch: Batch) -> Tensor:
+        return self.regularized(self.criterion(self.outputs(encoder, batch), batch))
+
+    def regularized(self, loss: Tensor) -> Tensor:
+        """Adds what the task's own parts ask for: the penalty of attentive pooling (coefficient of Lin et al. 2017)."""
+        return loss if self.attentive is None else loss + 0.03 * self.attentive.last_penalty
+
+    def divergence(self, first: Tensor, second: Tensor) -> Tensor:
+        """How far apart two outputs for the same batch are (for R-Drop and SMART)."""
+        return symmetric_divergence(first, second)
+
+    def predict_from(self, outputs: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def predict(self, encoder: BertModel, batch: Batch) -> Tensor:
+        """[B]: classes or scores, as the prediction file writes them."""
+        return self.predict_from(self.outputs(encoder, batch))
+
+    # ---- predictions -> score, file ----------------------------------------------------------------------------------
+
+    def metrics(self) -> dict:
+        """Metric name -> function of (predictions, labels)."""
+        raise NotImplementedError
+
+    prediction_header = "id \t Prediction "
+
+    def format_prediction(self, prediction: float) -> str:
+        return str(int(prediction)) if self.classes is not None else repr(float(prediction))
+
+    def write_predictions(self, path: Path, examples: list[Example], predictions: np.ndarray):
+        """The course's file: a header, then `{id} , {prediction} ` a row, in file order."""
+        lines = [self.prediction_header] + [
+            f"{example.id} , {self.format_prediction(prediction)} "
+            for example, prediction in zip(examples, predictions, strict=True)]
+        write_atomically(path, lambda temporary: temporary.write_text("\n".join(lines) + "\n", encoding="utf-8"))
