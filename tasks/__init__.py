@@ -6,7 +6,7 @@ import inspect
 from minbert.config import BertConfig
 from minbert.tokenizer import BertTokenizer
 from tasks.inference import Inference, InferenceTriplets
-from tasks.pair import PairChoices
+from tasks.pair import PairTask
 from tasks.paraphrase import Paraphrase
 from tasks.sentiment import Sentiment
 from tasks.similarity import Similarity
@@ -30,8 +30,8 @@ def option_defaults(kind: type[Task]) -> dict:
         for name, parameter in inspect.signature(cls.__init__).parameters.items():
             if parameter.default is not parameter.empty:
                 options[name] = parameter.default
-    if options.pop("choices", 0) is None:
-        options |= dataclasses.asdict(PairChoices())
+    if issubclass(kind, PairTask):
+        options |= dataclasses.asdict(kind.default_choices)
     return options
 
 
@@ -46,13 +46,6 @@ def make_task(kind: str, name: str, tokenizer: BertTokenizer, config: BertConfig
         expected = type(known[option])
         if not (isinstance(value, expected) or (expected is float and type(value) is int)):
             raise ValueError(f"task {name}: {option} is {value!r}; expected {expected.__name__}")
-    choices = {field.name for field in dataclasses.fields(PairChoices)} & options.keys()
-    if issubclass(TASKS[kind], (Paraphrase, Similarity, Inference)):
-        plain = {option: value for option, value in options.items() if option not in choices}
-        if choices:
-            start = PairChoices(head="cosine", loss="mse") if kind == "similarity" else PairChoices()
-            plain["choices"] = dataclasses.replace(start, **{option: options[option] for option in choices})
-        return TASKS[kind](name, tokenizer, config, **plain)
     return TASKS[kind](name, tokenizer, config, **options)
 
 

@@ -19,7 +19,7 @@ from minbert.config import BertConfig
 from minbert.tokenizer import BertTokenizer
 from tasks import losses
 from tasks.metrics import accuracy, macro_f1, pearson, spearman
-from tasks.pair import PairChoices, PairTask
+from tasks.pair import PairTask
 from tasks.task import Batch, Dataset, Example, Task
 
 CONTRADICTION, NEUTRAL, ENTAILMENT = 0, 1, 2  # ordered as the regression's targets are
@@ -103,12 +103,9 @@ class Inference(PairTask):
     """Pairs -> one of three classes, by logits or (loss mse or l1) by a score at 0, 0.5 and 1."""
 
     metric = "accuracy"
+    classes = 3
     highest = float(ENTAILMENT)
-
-    def __init__(self, name: str, tokenizer: BertTokenizer, config: BertConfig, choices: PairChoices | None = None,
-                 **options):
-        super().__init__(name, tokenizer, config, 3, ("cross_entropy", "mse", "l1"), choices or PairChoices(),
-                         **options)
+    known_losses = ("cross_entropy", "mse", "l1")
 
     def read(self, path: Path, split: str) -> Dataset:
         return read_pairs(path, split)

@@ -4,6 +4,7 @@ Siamese: each sentence is encoded on its own and the two vectors are compared (S
 Cross-encoded: both in one sequence, [CLS] u [SEP] v [SEP], as BERT does (Devlin et al. 2019). Pooling, combination,
 head and loss are choices a recipe makes; see PairChoices.
 """
+import dataclasses
 from dataclasses import dataclass
 
 import torch
@@ -51,16 +52,22 @@ class PairChoices:
 
 
 class PairTask(Task):
-    """Subclasses say what a label is: its range, and whether it is a class."""
+    """Subclasses say what a label is: its range, whether it is a class, and which losses make sense of it.
+
+    options: fields of PairChoices, and what Task takes.
+    """
 
     highest = 1.0  # the largest label: divides it to 0..1, where losses and cosines live
+    known_losses: tuple[str, ...]
+    default_choices = PairChoices()
 
-    def __init__(self, name: str, tokenizer: BertTokenizer, config: BertConfig, classes: int | None,
-                 known_losses: tuple[str, ...], choices: PairChoices, **options):
+    def __init__(self, name: str, tokenizer: BertTokenizer, config: BertConfig, **options):
+        chosen = {field.name: options.pop(field.name) for field in dataclasses.fields(PairChoices)
+                  if field.name in options}
         super().__init__(name, tokenizer, config, **options)
-        choices.check(name, known_losses, self.pooling)
-        self.choices = choices
-        self.classes = classes
+        self.choices = choices = dataclasses.replace(self.default_choices, **chosen)
+        choices.check(name, self.known_losses, self.pooling)
+        classes = self.classes
         self.siamese = choices.encoding == "siamese"
         self.sequences_per_example = 2 if self.siamese else 1
         self.parts = parse_combination(choices.combination)

@@ -6,21 +6,17 @@ By default a siamese classifier over (u, v, |u-v|) of mean-pooled sentence vecto
 from pathlib import Path
 
 from corpora.tables import read_table
-from minbert.config import BertConfig
-from minbert.tokenizer import BertTokenizer
 from tasks.metrics import accuracy, f1
-from tasks.pair import CLASS_LOSSES, PairChoices, PairTask
+from tasks.pair import CLASS_LOSSES, PairTask
 from tasks.sentiment import labelled_examples
 from tasks.task import Dataset
 
 
 class Paraphrase(PairTask):
     metric = "accuracy"
+    classes = 2
+    known_losses = CLASS_LOSSES
     prediction_header = "id \t Predicted_Is_Paraphrase "  # spelled and spaced as the course's grader reads it
-
-    def __init__(self, name: str, tokenizer: BertTokenizer, config: BertConfig, choices: PairChoices | None = None,
-                 **options):
-        super().__init__(name, tokenizer, config, 2, CLASS_LOSSES, choices or PairChoices(), **options)
 
     def read(self, path: Path, split: str) -> Dataset:
         rows = read_table(path, ["id", "sentence1", "sentence2"] + ([] if split == "test" else ["is_duplicate"]))

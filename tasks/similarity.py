@@ -7,8 +7,6 @@ section 3). That head has no parameters. Metric: Pearson correlation.
 from pathlib import Path
 
 from corpora.tables import read_table
-from minbert.config import BertConfig
-from minbert.tokenizer import BertTokenizer
 from tasks.metrics import pearson, spearman
 from tasks.pair import SCORE_LOSSES, PairChoices, PairTask
 from tasks.sentiment import labelled_examples
@@ -20,12 +18,9 @@ MAX_SCORE = 5.0
 class Similarity(PairTask):
     metric = "pearson"
     highest = MAX_SCORE
+    known_losses = SCORE_LOSSES
+    default_choices = PairChoices(head="cosine", loss="mse")
     prediction_header = "id \t Predicted_Similiary "  # the course's spelling, which its grader reads
-
-    def __init__(self, name: str, tokenizer: BertTokenizer, config: BertConfig, choices: PairChoices | None = None,
-                 **options):
-        super().__init__(name, tokenizer, config, None, SCORE_LOSSES,
-                         choices or PairChoices(head="cosine", loss="mse"), **options)
 
     def read(self, path: Path, split: str) -> Dataset:
         rows = read_table(path, ["id", "sentence1", "sentence2"] + ([] if split == "test" else ["similarity"]))

@@ -1,0 +1,1 @@
+"""How it is learned. Knows the Task contract, not any task."""

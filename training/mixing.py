@@ -1,0 +1,43 @@
+"""Which tasks take part in a step. A pure function of the step's number and a seed, so a run resumes by counting.
+
+`cycle` takes a batch of every task at every step (shorter sets start over); `sequential` takes one task after another;
+the others draw a task by the sizes of the sets: proportional, square_root, temperature T (size ** (1 / T)), uniform,
+and annealed (Stickland & Murray 2019, section 4.1: from proportional towards uniform as training goes on).
+"""
+import random
+from collections.abc import Mapping
+
+MIXINGS = ("cycle", "sequential", "proportional", "square_root", "temperature", "uniform", "annealed")
+
+
+def probabilities(sizes: Mapping[str, int], kind: str, temperature: float = 2.0, progress: float = 0.0,
+                  cap: Mapping[str, int] | None = None) -> dict[str, float]:
+    """Each task's share of the draws; they sum to 1.
+
+    temperature: of kind "temperature". progress: 0 at the start of training, 1 at its end (kind "annealed").
+    cap: a task's size counts as at most this (T5's examples-proportional mixing, Raffel et al. 2020, section 3.5.2).
+    """
+    exponent = {"proportional": 1.0, "square_root": 0.5, "temperature": 1 / temperature, "uniform": 0.0,
+                "annealed": 1 - 0.8 * progress}[kind]
+    weights = {name: min(size, (cap or {}).get(name, size)) ** exponent for name, size in sizes.items()}
+    total = sum(weights.values())
+    return {name: weight / total for name, weight in weights.items()}
+
+
+def tasks_at(step: int, total: int, batches: Mapping[str, int], sizes: Mapping[str, int], kind: str, seed: str,
+             draws: int = 1, temperature: float = 2.0, cap: Mapping[str, int] | None = None) -> list[str]:
+    """The tasks of one step. batches: of each task in one pass (for sequential). draws: tasks a step, where drawn."""
+    names = list(sizes)
+    if kind == "cycle":
+        return names
+    if kind == "sequential":
+        # Each task gets its share of the steps, in the order of the recipe.
+        place = step * sum(batches.values()) / max(total, 1)
+        for name in names:
+            if place < batches[name]:
+                return [name]
+            place -= batches[name]
+        return [names[-1]]
+    shares = probabilities(sizes, kind, temperature, step / max(total - 1, 1), cap)
+    rng = random.Random(f"{seed}/mixing/{step}")
+    return rng.choices(list(shares), weights=list(shares.values()), k=draws)
