@@ -1,0 +1,174 @@
+"""Trains, evaluates and predicts the tasks of a recipe with one shared encoder.
+
+    python train_multitask.py --option finetune                       # generated data, or data/ where it is filled
+    python train_multitask.py --recipe recipes/default.toml --data DIR --out runs/mine
+    python train_multitask.py --option evaluate --checkpoint runs/mine
+
+The flags are the course's; each overrides a field of the recipe.
+"""
+import argparse
+import dataclasses
+import sys
+from pathlib import Path
+
+from training.recipe import USUAL_TASKS, Recipe, load_recipe
+
+HERE = Path(__file__).parent
+DEFAULT_RECIPE = HERE / "recipes" / "default.toml"
+GENERATED = Path("data") / "generated"
+COURSE_TASKS = ("sst", "para", "sts")
+
+
+class Parser(argparse.ArgumentParser):
+    """One line instead of the whole usage: the user asked one thing and should read one answer."""
+
+    def error(self, message: str):
+        print(f"error: {message} (see --help)", file=sys.stderr)
+        sys.exit(2)
+
+
+def parser() -> argparse.ArgumentParser:
+    result = Parser(description=__doc__.splitlines()[0])
+    result.add_argument("--option", choices=("pretrain", "finetune", "evaluate"), default="finetune",
+                        help="pretrain: the encoder is frozen and only heads are trained; finetune: all is trained; "
+                             "evaluate: a checkpoint is scored, nothing is trained")
+    result.add_argument("--recipe", type=Path, default=None, help="TOML file (default: recipes/default.toml)")
+    result.add_argument("--weights", help="encoder to start from: a directory, a hub id, or all-MiniLM-L6-v2")
+    result.add_argument("--data", type=Path, help="folder with the course's files (default: data/, else generated)")
+    result.add_argument("--out", type=Path, help="run folder (default: runs/<recipe>)")
+    result.add_argument("--checkpoint", type=Path, help="with --option evaluate: a run folder or its model.safetensors")
+    result.add_argument("--limit", type=positive, help="at most so many examples of every file, for a quick look")
+    result.add_argument("--train_size", type=positive, help="at most so many training examples of each task")
+    result.add_argument("--seed", type=int)
+    result.add_argument("--epochs", type=positive, help="of every stage (default of the default recipe: 10)")
+    result.add_argument("--batch_size", type=positive, help="examples of each task in a step (default recipe: 8)")
+    result.add_argument("--steps_per_epoch", type=positive)
+    result.add_argument("--lr", type=rate, help="of encoder and heads (finetune default: the recipe's; pretrain: 1e-3)")
+    result.add_argument("--hidden_dropout_prob", type=float, help="before the heads (default: 0.3)")
+    result.add_argument("--combine", help="how the tasks' gradients become one: sum, pcgrad, ...")
+    result.add_argument("--use_gpu", action="store_true")
+    result.add_argument("--no_progress", action="store_true", help="no progress bars")
+    for name in USUAL_TASKS:
+        for split in ("train", "dev", "test"):
+            result.add_argument(f"--{name}_{split}", nargs="+", metavar="FILE", help=argparse.SUPPRESS
+                                if name not in COURSE_TASKS else f"{split} file of task {name}")
+        for split in ("dev", "test"):
+            result.add_argument(f"--{name}_{split}_out", type=Path, metavar="FILE", help=argparse.SUPPRESS
+                                if name not in COURSE_TASKS else f"predictions of task {name}, {split}")
+    return result
+
+
+def positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected 1 or more")
+    return value
+
+
+def rate(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 10:
+        raise argparse.ArgumentTypeError(f"{text}: expected a learning rate from 0 to 10")
+    return value
+
+
+def override(recipe: Recipe, flags: argparse.Namespace) -> Recipe:
+    """The recipe with the flags' values in it. Dataclasses check themselves again."""
+    stages = []
+    for stage in recipe.stage:
+        changes = {name: value for name in ("epochs", "batch_size", "steps_per_epoch", "combine")
+                   if (value := getattr(flags, name)) is not None}
+        optimizer = {}
+        if flags.option == "pretrain":
+            changes["trainable"] = "heads"
+            optimizer = {"lr": 1e-3, "head_lr": 1e-3}
+        if flags.lr is not None:
+            optimizer = {"lr": flags.lr, "head_lr": flags.lr}
+        stages.append(dataclasses.replace(stage, **changes,
+                                          optimizer=dataclasses.replace(stage.optimizer, **optimizer)))
+    tasks = {}
+    for name, task in recipe.tasks.items():
+        changes = {split: [str(Path(file).absolute()) for file in files] for split in ("train", "dev", "test")
+                   if (files := getattr(flags, f"{name}_{split}", None))}
+        if flags.train_size is not None:
+            changes["limit"] = flags.train_size
+        tasks[name] = dataclasses.replace(task, **changes)
+    fields = {name: value for name in ("weights", "seed", "hidden_dropout_prob")
+              if (value := getattr(flags, name)) is not None}
+    return dataclasses.replace(recipe, **fields, stage=stages, tasks=tasks)
+
+
+def data_directory(flags: argparse.Namespace, recipe: Recipe) -> Path:
+    """--data; else data/ where it has the recipe's files; else the generated corpus, which is said aloud."""
+    from corpora.toy import write_course_files
+
+    if flags.data is not None:
+        if not flags.data.is_dir():
+            raise ValueError(f"{flags.data}: no such folder; expected one with the course's files")
+        return flags.data
+    files = [file for task in recipe.tasks.values() for file in (*task.train, *task.dev)]
+    if all((Path("data") / file).exists() for file in files):
+        return Path("data")
+    print(f"No data given (--data): using a small GENERATED corpus, written to {GENERATED}. Its scores say that "
+          "training works, and nothing about language.")
+    write_course_files(GENERATED)
+    return GENERATED
+
+
+def run_directory(flags: argparse.Namespace, recipe: Recipe, text: str) -> Path:
+    """--out, or runs/<recipe>; a folder that holds another recipe's run is left alone and a number is added."""
+    base = flags.out or Path("runs") / recipe.name
+    number, candidate = 1, base
+    while (candidate / "recipe.toml").exists() and (candidate / "recipe.toml").read_text(encoding="utf-8") != text:
+        if flags.out is not None:
+            raise ValueError(f"{base}: holds a run of another recipe, data or flags; choose another --out")
+        number += 1
+        candidate = base.with_name(f"{base.name}-{number}")
+    return candidate
+
+
+def main(arguments: list[str] | None = None) -> int:
+    flags = parser().parse_args(arguments)
+    try:
+        return run(flags)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from the last saved state", file=sys.stderr)
+        return 130
+
+
+def run(flags: argparse.Namespace) -> int:
+    from training.program import Program  # late: --help and a wrong flag should not wait for torch
+
+    if flags.option == "evaluate":
+        if flags.checkpoint is None:
+            raise ValueError("--option evaluate needs --checkpoint, a run folder or its model.safetensors")
+        folder = flags.checkpoint if flags.checkpoint.is_dir() else flags.checkpoint.parent
+        if not flags.checkpoint.exists():
+            raise ValueError(f"{flags.checkpoint}: no such file or folder; expected a run folder")
+        recipe = load_recipe(flags.recipe or folder / "recipe.toml")
+        weights = folder / "model.safetensors" if flags.checkpoint.is_dir() else flags.checkpoint
+        flags.option = "finetune"  # the flags that follow change files and limits only
+        recipe = override(recipe, flags)
+        program = Program(recipe, data_directory(flags, recipe), flags.out or folder, flags.limit, flags.use_gpu,
+                          not flags.no_progress)
+        program.evaluate_checkpoint(weights, folder)
+    else:
+        recipe = override(load_recipe(flags.recipe or DEFAULT_RECIPE), flags)
+        data = data_directory(flags, recipe)
+        text = Program.saved_recipe(recipe, data, flags.limit)
+        program = Program(recipe, data, run_directory(flags, recipe, text), flags.limit, flags.use_gpu,
+                          not flags.no_progress)
+        program.train(text)
+    outputs = {(name, split): getattr(flags, f"{name}_{split}_out", None) or (
+                   None if flags.out or name not in COURSE_TASKS else
+                   Path("predictions") / f"{name}-{split}-output.csv")
+               for name in recipe.tasks for split in ("dev", "test")}
+    program.finish(outputs)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

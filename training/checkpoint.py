@@ -1,0 +1,66 @@
+"""Checkpoints: tensors as safetensors, everything else as JSON. Never half written, never a pickle.
+
+A state is two files, tensors and state.json; the JSON names the tensors' file and is renamed into place last, so at any
+moment the folder holds one whole state or none.
+"""
+import json
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from minbert.weights import read_tensors, write_atomically
+
+STATE = "state.json"
+
+
+def save_state(directory: Path, tensors: dict[str, Tensor], values: dict):
+    """Replaces the state in the directory. values: what JSON can hold."""
+    directory.mkdir(parents=True, exist_ok=True)
+    name = f"state-{values['stage']}-{values['step']}.safetensors"
+    plain = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+    write_atomically(directory / name, lambda path: safetensors.torch.save_file(plain, path))
+    text = json.dumps({**values, "tensors": name}, indent=1) + "\n"
+    write_atomically(directory / STATE, lambda path: path.write_text(text, encoding="utf-8"))
+    for old in directory.glob("state-*.safetensors"):
+        if old.name != name:
+            old.unlink()
+
+
+def load_state(directory: Path) -> tuple[dict[str, Tensor], dict] | None:
+    """The state in the directory, or None. Raises ValueError where it is damaged."""
+    path = directory / STATE
+    if not path.exists():
+        return None
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        name = values["tensors"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: damaged ({error}); delete the folder to start anew") from None
+    return read_tensors(directory / name), values
+
+
+def save_model(path: Path, model: nn.Module):
+    """All parameters and buffers of encoder and tasks."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    write_atomically(path, lambda temporary: safetensors.torch.save_file(tensors, temporary))
+
+
+def load_model(path: Path, model: nn.Module):
+    """Raises ValueError where a name or a shape differs: a checkpoint fits its model exactly or not at all."""
+    tensors = read_tensors(path)
+    expected = model.state_dict()
+    missing, unexpected = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
+    if missing or unexpected:
+        parts = [f"{len(names)} {what} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
+                 for what, names in (("missing", missing), ("unexpected", unexpected)) if names]
+        raise ValueError(f"{path}: not a checkpoint of this recipe's model: {' and '.join(parts)}")
+    for name, tensor in tensors.items():
+        if tensor.shape != expected[name].shape:
+            raise ValueError(f"{path}: {name} has shape {list(tensor.shape)}; "
+                             f"this recipe's model expects {list(expected[name].shape)}")
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            expected[name].copy_(tensor)

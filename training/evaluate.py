@@ -1,0 +1,88 @@
+"""Predictions of a task over a set of examples, and what they are worth, with bootstrap intervals."""
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from minbert.bert import BertModel
+from tasks.leaderboard import overall_score
+from tasks.metrics import bootstrap_interval
+from tasks.task import Example, Task
+from training.batching import cut
+
+TOKENS_PER_BATCH = 8192  # of an evaluation batch, padding included, per sequence of an example
+
+
+@dataclass
+class Metric:
+    value: float
+    low: float  # 95 % bootstrap interval over examples
+    high: float
+
+
+@torch.inference_mode()
+def predict(task: Task, encoder: BertModel, examples: list[Example], device: torch.device) -> np.ndarray:
+    """Predictions in the order of the examples. Batches are made by length, so the order here costs nothing."""
+    was_training = encoder.training
+    encoder.eval()
+    task.eval()
+    lengths = [task.length(example) for example in examples]
+    order = sorted(range(len(examples)), key=lengths.__getitem__)
+    budget = max(TOKENS_PER_BATCH // task.sequences_per_example, task.max_length)
+    found, places = [], []
+    for indices in cut(order, lengths, 0, budget):
+        batch = task.collate([examples[index] for index in indices]).to(device)
+        found.append(task.predict(encoder, batch).cpu())
+        places += indices
+    encoder.train(was_training)
+    task.train(was_training)
+    predictions = torch.cat(found).numpy()
+    result = np.empty_like(predictions)
+    result[places] = predictions
+    return result
+
+
+def measure(task: Task, predictions: np.ndarray, examples: list[Example], intervals: bool = True
+            ) -> dict[str, Metric]:
+    """Each of the task's metrics, the deciding one first."""
+    labels = np.array([example.label for example in examples])
+    functions = task.metrics()
+    result = {}
+    for name in sorted(functions, key=lambda name: name != task.metric):
+        value = functions[name](predictions, labels)
+        low, high = bootstrap_interval(functions[name], predictions, labels) if intervals else (value, value)
+        result[name] = Metric(value, low, high)
+    return result
+
+
+def selection_score(tasks: dict[str, Task], results: dict[str, dict[str, Metric]]) -> float:
+    """One number to choose epochs by: the mean over tasks, correlations moved to 0..1 as the leaderboard does."""
+    values = []
+    for name, metrics in results.items():
+        value = metrics[tasks[name].metric].value
+        values.append((value + 1) / 2 if tasks[name].classes is None else value)
+    return float(np.mean(values))
+
+
+def leaderboard_score(results: dict[str, dict[str, Metric]]) -> float | None:
+    """The course's score where all three of its tasks were measured."""
+    try:
+        return overall_score(results["sst"]["accuracy"].value, results["para"]["accuracy"].value,
+                             results["sts"]["pearson"].value)
+    except KeyError:
+        return None
+
+
+def table(results: dict[str, dict[str, Metric]], counts: dict[str, tuple[int, int]]) -> str:
+    """Lines of "task  metric  value [low, high]". counts: examples used and available."""
+    lines = []
+    for task, metrics in results.items():
+        used, available = counts[task]
+        rows = f"{used:,} rows" if used == available else f"{used:,} of {available:,} rows"
+        for index, (name, metric) in enumerate(metrics.items()):
+            lines.append(f"  {task if index == 0 else '':<13}{name:<10}{metric.value:7.4f}  "
+                         f"[{metric.low:.4f}, {metric.high:.4f}]{'  ' + rows if index == 0 else ''}")
+    score = leaderboard_score(results)
+    if score is not None:
+        lines.append(f"  {'score':<13}{'overall':<10}{score:7.4f}  (sst + para + (sts + 1) / 2) / 3")
+    return "\n".join(lines)

@@ -1,0 +1,131 @@
+"""What both programs do around the trainer: build model and data of a recipe, train, score, write the run's folder.
+
+runs/<name>/ holds recipe.toml (resolved), metrics.jsonl, results.json, model.safetensors (encoder and heads),
+encoder/ (a directory that transformers and sentence-transformers load) and predictions/.
+"""
+import dataclasses
+import json
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from minbert.config import BertConfig
+from minbert.pretrained import fetch
+from minbert.tokenizer import BertTokenizer
+from minbert.weights import export, load_encoder, write_atomically
+from tasks import make_task
+from training import checkpoint
+from training.data import load_data
+from training.evaluate import leaderboard_score, measure, predict, table
+from training.recipe import Recipe, recipe_to_toml
+from training.trainer import MultitaskModel, Trainer, seed_of
+
+
+def build_model(recipe: Recipe, config: BertConfig, encoder, tokenizer: BertTokenizer) -> MultitaskModel:
+    """The recipe's tasks on an encoder; heads are drawn from the recipe's seed."""
+    torch.manual_seed(seed_of(recipe.seed, "heads"))
+    tasks = {}
+    for name, settings in recipe.tasks.items():
+        options = {"max_length": recipe.max_length, "dropout": recipe.hidden_dropout_prob, **settings.options}
+        tasks[name] = make_task(settings.kind, name, tokenizer, config, options)
+    return MultitaskModel(encoder, tasks)
+
+
+def set_encoder_dropout(config: BertConfig, encoder: torch.nn.Module, p: float):
+    config.hidden_dropout_prob = config.attention_probs_dropout_prob = p
+    for module in encoder.modules():
+        if hasattr(module, "dropout_p"):
+            module.dropout_p = p
+        if type(module).__name__ == "Dropout":
+            module.p = p
+
+
+class Program:
+    def __init__(self, recipe: Recipe, data: Path, directory: Path, limit: int | None, use_gpu: bool, progress: bool):
+        self.recipe, self.data_directory, self.directory = recipe, data, Path(directory)
+        self.limit, self.progress = limit, progress
+        self.started = time.monotonic()
+        if use_gpu and not torch.cuda.is_available():
+            raise ValueError("--use_gpu: torch finds no GPU here; leave the flag out to run on the CPU")
+        self.device = torch.device("cuda" if use_gpu else "cpu")
+        torch.set_float32_matmul_precision(recipe.matmul_precision)
+
+    @staticmethod
+    def saved_recipe(recipe: Recipe, data: Path, limit: int | None) -> str:
+        """The text that says what a run was: its resolved recipe, and the command's part that is no recipe field."""
+        return f"# --data {data.absolute()}" + (f" --limit {limit}" if limit else "") + "\n" + recipe_to_toml(recipe)
+
+    def train(self, text: str):
+        say = self.say
+        model_directory = fetch(self.recipe.weights)
+        encoder, tokenizer, report = load_encoder(model_directory)
+        if report.missing or report.unexpected:
+            say(f"{model_directory}: {report}")
+        if self.recipe.encoder_dropout is not None:
+            set_encoder_dropout(encoder.config, encoder, self.recipe.encoder_dropout)
+        self.tokenizer = tokenizer
+        self.model = build_model(self.recipe, encoder.config, encoder, tokenizer)
+        self.data = load_data(dict(self.model.tasks.items()), self.recipe, self.data_directory, self.limit, say)
+        write_atomically(self.directory / "recipe.toml", lambda path: path.write_text(text, encoding="utf-8"))
+        self.trainer = Trainer(self.model, self.recipe, self.data, self.directory, self.device, say, self.progress)
+        before = time.monotonic()
+        self.trainer.train()
+        self.training_seconds = time.monotonic() - before
+        if self.trainer.state.skipped_steps:
+            say(f"{self.trainer.state.skipped_steps} steps were skipped: a gradient was not finite")
+        checkpoint.save_model(self.directory / "model.safetensors", self.model)
+        export(self.model.encoder, tokenizer, self.directory / "encoder")
+
+    def evaluate_checkpoint(self, weights: Path, folder: Path):
+        """Loads a run's weights instead of training. The folder's encoder/ gives shape and vocabulary."""
+        config = BertConfig.load(folder / "encoder" / "config.json")
+        self.tokenizer = BertTokenizer.load(folder / "encoder")
+        from minbert.bert import BertModel
+
+        self.model = build_model(self.recipe, config, BertModel(config), self.tokenizer)
+        checkpoint.load_model(weights, self.model)
+        self.data = load_data(dict(self.model.tasks.items()), self.recipe, self.data_directory, self.limit, self.say,
+                              splits=("dev", "test"))
+        self.trainer = Trainer(self.model, self.recipe, self.data, self.directory, self.device, self.say,
+                               self.progress)
+        self.training_seconds = 0.0
+
+    def say(self, text: str):
+        print(text, flush=True)
+
+    def finish(self, outputs: dict[tuple[str, str], Path | None]):
+        """Scores every task on its whole dev set, writes results.json and the prediction files.
+
+        outputs: (task, "dev" or "test") -> a second place for that file, or None.
+        """
+        results, counts, written = {}, {}, []
+        for name, task in self.model.tasks.items():
+            for split in ("dev", "test"):
+                examples = getattr(self.data[name], split)
+                if not examples:
+                    continue
+                predictions = predict(task, self.model.encoder, examples, self.device)
+                if split == "dev":
+                    results[name] = measure(task, predictions, examples)
+                    counts[name] = (len(examples), len(examples))
+                places = [self.directory / "predictions" / f"{name}-{split}-output.csv", outputs.get((name, split))]
+                for place in filter(None, places):
+                    task.write_predictions(place, examples, predictions)
+                    written.append(place)
+        self.say(f"final, dev\n{table(results, counts)}")
+        summary = {
+            "recipe": self.recipe.name, "seed": self.recipe.seed, "weights": self.recipe.weights,
+            "overall": leaderboard_score(results), "training_seconds": round(self.training_seconds, 1),
+            "rows": {name: count for name, (count, _) in counts.items()},
+            "dev": {task: {name: dataclasses.asdict(metric) for name, metric in metrics.items()}
+                    for task, metrics in results.items()},
+            "published": self.recipe.published}
+        write_atomically(self.directory / "results.json",
+                         lambda path: path.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8"))
+        if self.recipe.published:
+            self.say("published: " + ", ".join(f"{name} {value:g}" for name, value in self.recipe.published.items()))
+        self.say(f"training took {self.training_seconds:,.0f} s; {len(written)} prediction files, "
+                 f"the last {written[-1]}; run folder {self.directory}" if written else f"run folder {self.directory}")
+        sys.stdout.flush()

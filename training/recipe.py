@@ -1,0 +1,297 @@
+"""A recipe: everything that decides how a run comes out, as dataclasses read from TOML and written back.
+
+A recipe names its tasks and an ordered list of stages. Every mistake in a file gets one error that says where it is,
+what was found and what was expected. The resolved recipe is saved with a run; running it again gives the same bits on a
+CPU.
+"""
+import dataclasses
+import tomllib
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tasks import near
+from training.mixing import MIXINGS
+from training.parameters import check_trainable
+from training.schedules import SCHEDULES
+from training.surgery import SURGERY
+
+
+def _require(condition: bool, message: str):
+    if not condition:
+        raise ValueError(message)
+
+
+@dataclass
+class OptimizerRecipe:
+    lr: float = 3e-5  # of the encoder
+    head_lr: float | None = None  # of the tasks' own parameters; lr where absent
+    weight_decay: float = 0.01  # of matrices; biases and LayerNorm are never decayed
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
+    eps: float = 1e-6  # added to the root of the second moment
+    correct_bias: bool = True
+    efficient: bool = False  # the course's form of bias correction
+    layer_decay: float = 1.0  # factor on lr from each layer to the one below
+
+    def __post_init__(self):
+        _require(self.lr >= 0, f"lr is {self.lr!r}; expected 0 or more")
+        _require(self.head_lr is None or self.head_lr >= 0, f"head_lr is {self.head_lr!r}; expected 0 or more")
+        _require(self.weight_decay >= 0, f"weight_decay is {self.weight_decay!r}; expected 0 or more")
+        _require(len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas),
+                 f"betas are {self.betas!r}; expected two numbers from 0 to below 1")
+        _require(0 < self.layer_decay <= 1, f"layer_decay is {self.layer_decay!r}; expected above 0, at most 1")
+
+
+@dataclass
+class Stage:
+    tasks: list[str] = field(default_factory=list)
+    name: str = ""
+    epochs: int = 10
+    steps_per_epoch: int | str = "longest"  # a number, or until the longest, or shortest, set has been seen once
+    batch_size: int | dict[str, int] = 8  # examples of one task in a step; a table gives each task its own
+    token_budget: int | None = None  # tokens a batch, padding included, instead of batch_size
+    trainable: str = "all"  # all | heads | top-K layers
+    mixing: str = "cycle"  # which tasks take part in a step
+    temperature: float = 2.0  # of mixing "temperature"
+    cap: dict[str, int] = field(default_factory=dict)  # a task's size counts as at most this when tasks are drawn
+    draws: int = 1  # tasks a step, where they are drawn
+    balanced: list[str] = field(default_factory=list)  # tasks whose classes are drawn equally often
+    loss_weights: dict[str, float] = field(default_factory=dict)  # factor on a task's loss; 1 where absent
+    combine: str = "sum"  # how the tasks' gradients become one
+    log_conflicts: bool = False  # keep the tasks' gradients apart, and log their cosines, for combine = "sum" too
+    optimizer: OptimizerRecipe = field(default_factory=OptimizerRecipe)
+    schedule: str = "linear"
+    warmup: float = 0.1  # fraction of all steps
+    clip: float = 1.0  # largest norm of the whole gradient; 0 for none
+    patience: int = 0  # stop after so many epochs without a better dev score; 0 for never
+    keep: str = "best"  # weights at the end of the stage: of the best epoch by dev score, or of the last
+    smart: float = 0.0  # weight of SMART's adversarial smoothness (Jiang et al. 2020)
+    rdrop: float = 0.0  # weight of R-Drop's agreement of two dropout masks (Liang et al. 2021)
+    average: str = "none"  # none | ema | swa: average the weights over steps (training/averaging.py)
+    ema_decay: float = 0.999
+
+    def __post_init__(self):
+        _require(bool(self.tasks), "no tasks; expected a list such as tasks = [\"sst\"]")
+        _require(len(set(self.tasks)) == len(self.tasks), f"tasks are {self.tasks}; one is named twice")
+        _require(self.epochs >= 1, f"epochs is {self.epochs!r}; expected 1 or more")
+        _require(self.steps_per_epoch in ("longest", "shortest")
+                 or (isinstance(self.steps_per_epoch, int) and self.steps_per_epoch >= 1),
+                 f"steps_per_epoch is {self.steps_per_epoch!r}; expected a number, longest or shortest")
+        sizes = self.batch_size.values() if isinstance(self.batch_size, dict) else [self.batch_size]
+        _require(all(size >= 1 for size in sizes), f"batch_size is {self.batch_size!r}; expected 1 or more")
+        _require(self.token_budget is None or self.token_budget >= 1,
+                 f"token_budget is {self.token_budget!r}; expected 1 or more")
+        check_trainable(self.trainable)
+        for name, known in (("mixing", MIXINGS), ("combine", SURGERY), ("schedule", SCHEDULES),
+                            ("keep", ("best", "last")), ("average", ("none", "ema", "swa"))):
+            value = getattr(self, name)
+            _require(value in known, f"{name} is {value!r}; expected one of {', '.join(known)}{near(value, known)}")
+        _require(self.temperature > 0, f"temperature is {self.temperature!r}; expected above 0")
+        _require(self.draws >= 1, f"draws is {self.draws!r}; expected 1 or more")
+        _require(0 <= self.warmup < 1, f"warmup is {self.warmup!r}; expected a fraction from 0 to below 1")
+        for name in ("clip", "smart", "rdrop", "patience"):
+            _require(getattr(self, name) >= 0, f"{name} is {getattr(self, name)!r}; expected 0 or more")
+        _require(0 < self.ema_decay < 1, f"ema_decay is {self.ema_decay!r}; expected between 0 and 1")
+        for name in ("cap", "balanced", "loss_weights"):
+            unknown = [task for task in getattr(self, name) if task not in self.tasks]
+            _require(not unknown, f"{name} names task '{', '.join(unknown)}', which is not of this stage")
+        if isinstance(self.batch_size, dict):
+            missing = [task for task in self.tasks if task not in self.batch_size]
+            _require(not missing, f"batch_size has no entry for {', '.join(missing)}")
+
+    def batch_size_of(self, task: str) -> int:
+        return self.batch_size[task] if isinstance(self.batch_size, dict) else self.batch_size
+
+
+@dataclass
+class TaskRecipe:
+    kind: str  # a key of tasks.TASKS
+    train: list[str] = field(default_factory=list)  # files, relative to the data directory
+    dev: list[str] = field(default_factory=list)
+    test: list[str] = field(default_factory=list)
+    limit: int | None = None  # at most so many training examples, drawn with the recipe's seed
+    options: dict = field(default_factory=dict)  # of the task's class: head, pooling, loss, ...
+
+    def __post_init__(self):
+        _require(self.limit is None or self.limit >= 1, f"limit is {self.limit!r}; expected 1 or more")
+
+
+# What a recipe need not say: kind and files of the tasks by their usual names.
+USUAL_TASKS = {
+    "sst": {"kind": "sentiment", "train": ["ids-sst-train.csv"], "dev": ["ids-sst-dev.csv"],
+            "test": ["ids-sst-test-student.csv"]},
+    "cfimdb": {"kind": "sentiment", "train": ["ids-cfimdb-train.csv"], "dev": ["ids-cfimdb-dev.csv"],
+               "test": ["ids-cfimdb-test-student.csv"], "classes": 2, "max_length": 256},
+    "para": {"kind": "paraphrase", "train": ["quora-train.csv"], "dev": ["quora-dev.csv"],
+             "test": ["quora-test-student.csv"]},
+    "sts": {"kind": "similarity", "train": ["sts-train.csv"], "dev": ["sts-dev.csv"],
+            "test": ["sts-test-student.csv"]},
+    "nli": {"kind": "inference", "train": ["nli-train.jsonl"], "dev": ["nli-dev.jsonl"]},
+    "nli_triplets": {"kind": "inference_triplets", "train": ["nli-train.jsonl"], "dev": ["nli-dev.jsonl"]},
+}
+
+
+@dataclass
+class Recipe:
+    name: str
+    about: str = ""
+    source: str = ""  # what is reproduced, and where it was published
+    published: dict[str, float] = field(default_factory=dict)  # its dev figures: sst, para, sts, overall, ...
+    weights: str = "all-MiniLM-L6-v2"  # a directory, a hub id, or the default model
+    seed: int = 11711
+    max_length: int = 128  # tokens of a sequence; longer ones are cut, and counted
+    hidden_dropout_prob: float = 0.3  # before the heads; the encoder's own dropout is in its config.json
+    encoder_dropout: float | None = None  # overrides the encoder's two dropout rates
+    # highest: float32 as it is. medium: matrix products round their inputs to bfloat16 where the processor has a unit
+    # for it, sums stay float32; about three times as fast on such a CPU, and the same on others.
+    matmul_precision: str = "medium"
+    dev_limit: int | None = 2000  # dev examples of a task after each epoch; at the end all are used
+    tasks: dict[str, TaskRecipe] = field(default_factory=dict)
+    stage: list[Stage] = field(default_factory=list)
+
+    def __post_init__(self):
+        _require(bool(self.stage), "no stage; expected at least one [[stage]]")
+        _require(0 <= self.hidden_dropout_prob < 1,
+                 f"hidden_dropout_prob is {self.hidden_dropout_prob!r}; expected 0 <= p < 1")
+        _require(self.encoder_dropout is None or 0 <= self.encoder_dropout < 1,
+                 f"encoder_dropout is {self.encoder_dropout!r}; expected 0 <= p < 1")
+        _require(self.max_length >= 3, f"max_length is {self.max_length!r}; expected 3 or more")
+        _require(self.matmul_precision in ("highest", "high", "medium"),
+                 f"matmul_precision is {self.matmul_precision!r}; expected highest, high or medium")
+        _require(self.dev_limit is None or self.dev_limit >= 1,
+                 f"dev_limit is {self.dev_limit!r}; expected 1 or more")
+        for stage in self.stage:
+            for task in stage.tasks:
+                _require(task in self.tasks, f"unknown task '{task}'; known: {', '.join(self.tasks)}"
+                                             f"{near(task, self.tasks)}")
+
+
+def _matches(value, annotation) -> bool:
+    if isinstance(annotation, types.UnionType):
+        return any(_matches(value, option) for option in typing.get_args(annotation))
+    if annotation is None or annotation is types.NoneType:
+        return value is None
+    origin = typing.get_origin(annotation)
+    if origin is list:
+        return isinstance(value, list) and all(_matches(item, typing.get_args(annotation)[0]) for item in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(_matches(item, typing.get_args(annotation)[1])
+                                               for item in value.values())
+    if annotation is float:
+        return type(value) in (int, float)
+    return type(value) is annotation
+
+
+def _shown(annotation) -> str:
+    return getattr(annotation, "__name__", None) if not typing.get_args(annotation) else str(annotation)
+
+
+def _build(kind, values: dict, where: str):
+    """A dataclass from a table; errors begin with `where`."""
+    hints = typing.get_type_hints(kind)
+    for name, value in values.items():
+        if name not in hints:
+            raise ValueError(f"{where}: unknown field '{name}'; known: {', '.join(hints)}{near(name, hints)}")
+        if not dataclasses.is_dataclass(value) and not _holds_dataclass(value) and not _matches(value, hints[name]):
+            raise ValueError(f"{where}: {name} is {value!r}; expected {_shown(hints[name])}")
+    missing = [f.name for f in dataclasses.fields(kind)
+               if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+               and f.name not in values]
+    if missing:
+        raise ValueError(f"{where}: no {', '.join(missing)}")
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _holds_dataclass(value) -> bool:
+    items = value if isinstance(value, list) else value.values() if isinstance(value, dict) else []
+    return any(dataclasses.is_dataclass(item) for item in items)
+
+
+def _task(name: str, values: dict, where: str) -> TaskRecipe:
+    if not isinstance(values, dict):
+        raise ValueError(f"{where}: [tasks.{name}] is {values!r}; expected a table")
+    usual = USUAL_TASKS.get(name, {})
+    if values.get("kind", usual.get("kind")) != usual.get("kind"):
+        usual = {}  # another kind of task than the usual one of this name: its files and options do not fit
+    merged = {**usual, **values}
+    own = {f.name for f in dataclasses.fields(TaskRecipe)}
+    fields = {key: value for key, value in merged.items() if key in own}
+    # Options stand beside the other fields in a recipe; in a saved one, in a table of their own.
+    fields["options"] = {**{key: value for key, value in merged.items() if key not in own},
+                         **merged.get("options", {})}
+    for split in ("train", "dev", "test"):
+        if isinstance(fields.get(split), str):
+            fields[split] = [fields[split]]
+    return _build(TaskRecipe, fields, f"{where}: [tasks.{name}]")
+
+
+def parse_recipe(values: dict, where: str) -> Recipe:
+    """values: a recipe file's tables. where: the file, for errors."""
+    values = dict(values)
+    stages = values.get("stage", [])
+    if not isinstance(stages, list) or not all(isinstance(stage, dict) for stage in stages):
+        raise ValueError(f"{where}: stage is {stages!r}; expected tables [[stage]]")
+    built = []
+    for number, stage in enumerate(stages, start=1):
+        stage = dict(stage)
+        place = f"{where}: stage {number}"
+        if isinstance(stage.get("optimizer"), dict):
+            stage["optimizer"] = _build(OptimizerRecipe, stage["optimizer"], f"{place}: optimizer")
+        built.append(_build(Stage, stage, place))
+    tables = values.get("tasks", {})
+    if not isinstance(tables, dict):
+        raise ValueError(f"{where}: tasks is {tables!r}; expected tables [tasks.NAME]")
+    used = dict.fromkeys(task for stage in built for task in stage.tasks)
+    names = [*used, *(name for name in tables if name not in used)]
+    known = {name: _task(name, tables.get(name, {}), where) for name in names if name in USUAL_TASKS or name in tables}
+    for number, stage in enumerate(built, start=1):
+        for task in stage.tasks:
+            if task not in known:
+                everything = [*USUAL_TASKS, *tables]
+                raise ValueError(f"{where}: stage {number}: unknown task '{task}'; known: "
+                                 f"{', '.join(dict.fromkeys(everything))}{near(task, everything)}")
+    return _build(Recipe, {"name": Path(where).stem, **values, "stage": built, "tasks": known}, where)
+
+
+def load_recipe(path: Path) -> Recipe:
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error}); "
+                         "expected a recipe (a TOML file, see recipes/)") from None
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path}: not TOML: {error}") from None
+    return parse_recipe(values, str(path))
+
+
+def _toml_value(value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+        return f'"{escaped}"'
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml_value, value)) + "]"
+    return "{ " + ", ".join(f"{_toml_value(str(k))} = {_toml_value(v)}" for k, v in value.items() if v is not None) + " }"
+
+
+def recipe_to_toml(recipe: Recipe) -> str:
+    """The resolved recipe with every field, as load_recipe reads it."""
+    values = dataclasses.asdict(recipe)
+    tasks, stages = values.pop("tasks"), values.pop("stage")
+    sections = [("", values)] + [(f"[tasks.{name}]", task) for name, task in tasks.items()]
+    sections += [("[[stage]]", stage) for stage in stages]
+    lines = []
+    for title, table in sections:
+        lines += ([title] if title else []) + [
+            f"{name} = {_toml_value(value)}" for name, value in table.items() if value is not None] + [""]
+    return "\n".join(lines)
