@@ -9,21 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-class _MaskedScale(torch.autograd.Function):
-    """x * keep * scale, remembering only the boolean mask."""
-
-    @staticmethod
-    def forward(ctx, x: Tensor, keep: Tensor, scale: float) -> Tensor:
-        ctx.save_for_backward(keep)
-        ctx.scale = scale
-        return (x * keep).mul_(scale)
-
-    @staticmethod
-    def backward(ctx, gradient: Tensor):
-        (keep,) = ctx.saved_tensors
-        return (gradient * keep).mul_(ctx.scale), None, None
-
-
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """Zeroes each element with probability p and scales the others by 1 / (1 - p); the identity outside training.
 
@@ -35,9 +20,11 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
         return F.dropout(x, p)
     threshold = round(p * 65536)
     words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-2**63, None)
-    keep = (words.view(torch.int16)[: x.numel()] >= threshold - 32768).view(x.shape)
-    # The scale is of the probability really drawn, so that the expectation is exact.
-    return _MaskedScale.apply(x, keep, 65536 / (65536 - threshold))
+    bits = words.view(torch.int16)[: x.numel()].view(x.shape)
+    # Compared straight into the input's type: a boolean mask would have to be converted in both passes. The scale is of
+    # the probability really drawn, so that the expectation is exact.
+    keep = torch.ge(bits, threshold - 32768, out=torch.empty(x.shape, dtype=x.dtype))
+    return x * keep.mul_(65536 / (65536 - threshold))
 
 
 class Dropout(nn.Module):

@@ -10,6 +10,21 @@ import torch
 from torch import Tensor
 
 
+class _Pack(torch.autograd.Function):
+    """flat[positions]; its backward writes each row once, where torch's general look-up would add them up."""
+
+    @staticmethod
+    def forward(ctx, flat: Tensor, positions: Tensor) -> Tensor:
+        ctx.save_for_backward(positions)
+        ctx.rows = len(flat)
+        return flat.index_select(0, positions)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        (positions,) = ctx.saved_tensors
+        return gradient.new_zeros(ctx.rows, *gradient.shape[1:]).index_copy_(0, positions, gradient), None
+
+
 @dataclass
 class Packing:
     """Where each of the N real tokens of a [B, T] batch sits."""
@@ -35,7 +50,7 @@ class Packing:
     def pack(self, padded: Tensor) -> Tensor:
         """[B, T, ...] -> [N, ...]"""
         flat = padded.flatten(0, 1)
-        return flat if self.full else flat[self.positions]
+        return flat if self.full else _Pack.apply(flat, self.positions)
 
     def unpack(self, packed: Tensor) -> Tensor:
         """[N, ...] -> [B, T, ...], zeros at padding."""
