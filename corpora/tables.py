@@ -13,6 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+# A longer "sentence" is a damaged file (a lost line break, another format), and would be cut to a token limit unseen.
+MAX_SENTENCE = 50_000  # characters
+
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 
 
@@ -30,6 +33,14 @@ class Row:
     def text(self, column: str) -> str:
         """The column's text without surrounding white space."""
         return self.values[column].strip()
+
+    def sentence(self, column: str) -> str:
+        """`text`, of a length that a sentence or a review can have."""
+        text = self.text(column)
+        if len(text) > MAX_SENTENCE:
+            raise ValueError(f"{self.path}:{self.line}: {column} has {len(text):,} characters; "
+                             f"expected at most {MAX_SENTENCE:,}")
+        return text
 
     def number(self, column: str, low: float, high: float) -> float:
         try:

@@ -71,7 +71,7 @@ def read_pairs(path: Path, split: str) -> Dataset:
             skipped.append((row.line, "without an agreed label"))
             continue
         value = None if split == "test" else row.label(label, names)
-        examples.append(Example(str(row.line), (row.text(premise), row.text(hypothesis)), value))
+        examples.append(Example(str(row.line), (row.sentence(premise), row.sentence(hypothesis)), value))
     if not examples:
         raise ValueError(f"{path}: has no usable row; expected at least one")
     return Dataset(Path(path), examples, skipped)
@@ -146,7 +146,7 @@ class InferenceTriplets(Task):
             return Dataset(path, triplets, pairs.skipped)
         names = ("sent0", "sent1", "hard_neg")
         rows = read_csv(path, names)
-        return Dataset(path, [Example(str(row.line), tuple(row.text(name) for name in names), 1) for row in rows])
+        return Dataset(path, [Example(str(row.line), tuple(row.sentence(name) for name in names), 1) for row in rows])
 
     def sequences(self, examples: list[Example]) -> list[tuple[list[int], list[int]]]:
         return [self.tokenizer.build(example.ids[side], max_length=self.max_length)

@@ -27,7 +27,7 @@ def labelled_examples(path: Path, rows: list[Row], split: str, sentences: tuple[
     reported; of a test file every row is kept, since a prediction is owed for each."""
     examples, skipped = [], []
     for row in rows:
-        texts = tuple(row.text(name) for name in sentences)
+        texts = tuple(row.sentence(name) for name in sentences)
         value = None
         if split != "test":
             blank = [name for name in (label, *sentences) if not row.text(name)]

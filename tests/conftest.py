@@ -1,0 +1,100 @@
+"""What several test files need: the default weights, a tiny model, real data where it lies beside the project."""
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = ROOT.parent / "shared"
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing here may wait for a hub; tests of the hub set it back
+
+from corpora import toy  # noqa: E402
+from minbert.bert import BertModel  # noqa: E402
+from minbert.config import BertConfig  # noqa: E402
+from minbert.pretrained import fetch  # noqa: E402
+from minbert.tokenizer import SPECIAL_TOKENS, BertTokenizer  # noqa: E402
+from minbert.weights import export  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def full_precision():
+    """Programs lower the precision of matrix products for the whole process; each test begins with the full one."""
+    torch.set_float32_matmul_precision("highest")
+    yield
+    torch.set_float32_matmul_precision("highest")
+
+
+@pytest.fixture(scope="session")
+def model_directory() -> Path:
+    return fetch()
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    if not (SHARED / "data").is_dir():
+        pytest.skip("no real data beside the project")
+    return SHARED / "data"
+
+
+def cases(kind: str) -> list:
+    """Cases of shared/cases.json of one kind, as pytest parameters; one skipped parameter where there is no file."""
+    path = SHARED / "cases.json"
+    found = [case for case in json.loads(path.read_text("utf-8")) if case["kind"] == kind] if path.exists() else []
+    if not found:
+        return [pytest.param(None, marks=pytest.mark.skip(reason="no cases.json beside the project"))]
+    return [pytest.param(case, id=case["id"]) for case in found]
+
+
+def words_of_the_toy_corpora() -> list[str]:
+    text = " ".join([*(wording for role in toy.ROLES.values() for wordings in role.values() for wording in wordings),
+                     *(opinion for level in toy.OPINIONS for opinion in level), *toy.ASPECTS, *toy.FRAMES,
+                     *toy.TOPICS, *toy.GENERAL.values(), "for a friend because of bet second time to earn some money"])
+    return sorted(set(re.findall(r"[a-z]+", text)))
+
+
+TINY = BertConfig(vocab_size=1000, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+                  max_position_embeddings=64)
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer() -> BertTokenizer:
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)] + list("0123456789")
+    tokens = [*SPECIAL_TOKENS, *".,!?'-\"()", *letters, *(f"##{letter}" for letter in letters),
+              *words_of_the_toy_corpora()]
+    return BertTokenizer(list(dict.fromkeys(tokens)))
+
+
+@pytest.fixture(scope="session")
+def tiny_directory(tmp_path_factory, tiny_tokenizer) -> Path:
+    """A model directory small enough that a program's run takes seconds."""
+    directory = tmp_path_factory.mktemp("tiny")
+    torch.manual_seed(0)
+    export(BertModel(TINY), tiny_tokenizer, directory)
+    return directory
+
+
+@pytest.fixture
+def tiny_model() -> BertModel:
+    torch.manual_seed(0)
+    return BertModel(TINY).eval()
+
+
+@pytest.fixture(scope="session")
+def toy_directory(tmp_path_factory) -> Path:
+    directory = tmp_path_factory.mktemp("toy")
+    toy.write_course_files(directory, train=64, dev=24, test=12)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def sentences(tmp_path_factory) -> list[str]:
+    """200 real sentences, or generated ones, of very different lengths."""
+    path = SHARED / "data" / "cs224n" / "quora-dev.csv"
+    if path.exists():
+        lines = path.read_text("utf-8").split("\n")[1:101]
+        return [text for line in lines for text in line.split("\t")[2:4]]
+    rows = toy.rows(toy.similarity_row, 100, 1, "sentences")
+    return [text for row in rows for text in (row[0], row[1] + " " + row[0])]

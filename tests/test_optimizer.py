@@ -1,0 +1,122 @@
+"""AdamW against torch's, against the paper's formulas in float64, and against its own saved state."""
+import copy
+import math
+
+import pytest
+import torch
+from conftest import cases
+from torch.testing import assert_close
+
+from minbert.adamw import AdamW, parameter_groups
+
+
+def walk(optimizer_of, steps, dtype=torch.float64, size=(7, 3), scale=1.0):
+    """Trains a parameter on a fixed row of random gradients; returns it after every step."""
+    generator = torch.Generator().manual_seed(0)
+    parameter = torch.nn.Parameter(torch.randn(size, dtype=dtype, generator=generator))
+    optimizer = optimizer_of([parameter])
+    history = []
+    for _ in range(steps):
+        parameter.grad = scale * torch.randn(size, dtype=dtype, generator=generator)
+        optimizer.step()
+        history.append(parameter.detach().clone())
+    return torch.stack(history)
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+@pytest.mark.parametrize("scale", [1e-10, 1.0, 1e10])
+def test_equals_torch_over_1000_steps_in_float64(weight_decay, scale):
+    settings = {"lr": 1e-2, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": weight_decay}
+    ours = walk(lambda p: AdamW(p, **settings), 1000, scale=scale)
+    theirs = walk(lambda p: torch.optim.AdamW(p, **settings), 1000, scale=scale)
+    assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+def test_tensors_longer_than_a_slice_equal_torch():
+    settings = {"lr": 1e-2, "weight_decay": 0.1}
+    ours = walk(lambda p: AdamW(p, **settings), 3, torch.float64, (300_001,))
+    theirs = walk(lambda p: torch.optim.AdamW(p, **settings), 3, torch.float64, (300_001,))
+    assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("correct_bias", "efficient"), [(True, True), (False, False)])
+def test_other_variants_equal_their_formula(correct_bias, efficient):
+    """Kingma & Ba 2015, algorithm 1, and the reordering at the end of section 2, one number at a time."""
+    lr, beta1, beta2, eps, decay = 0.01, 0.9, 0.999, 1e-6, 0.2
+    found = walk(lambda p: AdamW(p, lr, (beta1, beta2), eps, decay, correct_bias, efficient), 50)
+    generator = torch.Generator().manual_seed(0)
+    value = torch.randn(7, 3, dtype=torch.float64, generator=generator)
+    m, v = torch.zeros_like(value), torch.zeros_like(value)
+    for t in range(1, 51):
+        gradient = torch.randn(7, 3, dtype=torch.float64, generator=generator)
+        m = beta1 * m + (1 - beta1) * gradient
+        v = beta2 * v + (1 - beta2) * gradient**2
+        step = lr * math.sqrt(1 - beta2**t) / (1 - beta1**t) if correct_bias else lr
+        value = value - lr * decay * value - step * m / (v.sqrt() + eps)
+        assert_close(found[t - 1], value, rtol=1e-12, atol=1e-12)
+
+
+def test_state_dict_round_trip_goes_on_alike():
+    torch.manual_seed(0)
+    first = torch.nn.Parameter(torch.randn(5))
+    optimizer = AdamW([first], lr=0.1)
+    gradients = torch.randn(6, 5)
+    for gradient in gradients[:3]:
+        first.grad = gradient
+        optimizer.step()
+    second = torch.nn.Parameter(first.detach().clone())
+    resumed = AdamW([second], lr=0.7)
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))  # as from a file: load_state_dict shares tensors
+    for gradient in gradients[3:]:
+        first.grad, second.grad = gradient, gradient.clone()
+        optimizer.step()
+        resumed.step()
+    assert torch.equal(first, second)
+
+
+def test_a_zero_gradient_decays_and_a_missing_one_does_not():
+    moved, still = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(3))
+    moved.grad = torch.zeros(3)
+    AdamW([moved, still], lr=0.1, weight_decay=0.5).step()
+    assert_close(moved.detach(), torch.full((3,), 0.95))
+    assert torch.equal(still.detach(), torch.ones(3))
+
+
+def test_parameters_that_are_not_contiguous_are_updated_in_place():
+    base = torch.randn(4, 6)
+    settings = {"lr": 0.1, "weight_decay": 0.1}
+    transposed = torch.nn.Parameter(base.clone().t())
+    plain = torch.nn.Parameter(base.clone().t().contiguous())
+    for parameter in (transposed, plain):
+        parameter.grad = torch.ones(6, 4)
+        AdamW([parameter], **settings).step()
+    assert_close(transposed.detach(), plain.detach())
+
+
+def test_biases_and_layer_norm_are_kept_out_of_decay(tiny_model):
+    groups = parameter_groups(tiny_model.named_parameters(), 0.1)
+    decayed = {id(p) for group in groups if group["weight_decay"] for p in group["params"]}
+    for name, parameter in tiny_model.named_parameters():
+        assert (id(parameter) in decayed) == (not name.endswith("bias") and "LayerNorm" not in name), name
+    assert sum(len(group["params"]) for group in groups) == len(list(tiny_model.parameters()))
+
+
+@pytest.mark.parametrize("wrong", [{"lr": -1}, {"betas": (1.0, 0.9)}, {"eps": -1e-8}, {"weight_decay": -0.1}])
+def test_nonsense_is_refused(wrong):
+    with pytest.raises(ValueError, match="expected"):
+        AdamW([torch.nn.Parameter(torch.ones(1))], **wrong)
+
+
+@pytest.mark.parametrize("case", cases("optimizer"))
+def test_cases(case):
+    given, expected = case["input"], case["expected"]
+    parameter = torch.nn.Parameter(torch.tensor(given["params"], dtype=torch.float64))
+    optimizer = AdamW([parameter], given["lr"], tuple(given["betas"]), given["eps"], given["weight_decay"],
+                      given.get("correct_bias", True))
+    history = []
+    for gradient in given["grads"]:
+        parameter.grad = torch.tensor(gradient, dtype=torch.float64)
+        optimizer.step()
+        history.append(parameter.detach().clone())
+    reference = torch.tensor(expected.get("after_each_step") or [expected["after"]], dtype=torch.float64)
+    assert_close(torch.stack(history)[-len(reference):], reference, rtol=0, atol=1e-12)
