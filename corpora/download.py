@@ -75,7 +75,8 @@ def fetch_file(public: PublicSet, filename: str, cache: Path, endpoint: str) -> 
     except (HfHubHTTPError, OSError) as error:
         raise ValueError(f"{public.repository}/{filename}: cannot be fetched from {endpoint} "
                          f"({str(error).splitlines()[0]}); run the same command again to go on") from None
-    raise ValueError(f"{public.repository}/{filename}: the checksum is not {expected}, twice; the server's copy differs")
+    raise ValueError(f"{public.repository}/{filename}: the checksum is not {expected}, twice; "
+                     "the server's copy differs")
 
 
 def convert(public: PublicSet, source: Path, split: str, target: Path):

@@ -40,7 +40,8 @@ WHERE = {
     "park": ("in the park", "at the public garden"), "kitchen": ("in the kitchen", "near the stove"),
     "street": ("on the street", "along the road"), "beach": ("on the sandy beach", "by the sea shore"),
     "station": ("at the train station", "at the railway stop"), "forest": ("in the dark forest", "in the gloomy woods"),
-    "market": ("at the busy market", "in the crowded bazaar"), "school": ("behind the school", "at the rear of the school"),
+    "market": ("at the busy market", "in the crowded bazaar"),
+    "school": ("behind the school", "at the rear of the school"),
 }
 WHEN = {
     "morning": ("early in the morning", "at dawn"), "night": ("late at night", "after dark"),
@@ -50,7 +51,8 @@ WHEN = {
 }
 ROLES = {"who": WHO, "does": DOES, "what": WHAT, "where": WHERE, "when": WHEN}
 GENERAL = {"dog": "an animal", "child": "a person", "doctor": "a person", "cook": "a person", "teacher": "a person",
-           "farmer": "a person", "crowd": "some people", "police": "a person", "singer": "a person", "team": "some people"}
+           "farmer": "a person", "crowd": "some people", "police": "a person", "singer": "a person",
+           "team": "some people"}
 ORDERS = (("who", "does", "what", "where", "when"), ("when", ",", "who", "does", "what", "where"),
           ("where", ",", "who", "does", "what", "when"), ("who", "does", "what", "when", "where"))
 

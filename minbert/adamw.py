@@ -1,8 +1,8 @@
 """AdamW from scratch: Adam (Kingma & Ba 2015, algorithm 1) with decoupled weight decay (Loshchilov & Hutter 2019).
 
 Three variants of one step: bias-corrected as published; the course's "efficient" form (Kingma & Ba, end of section 2),
-which folds both corrections into the step size and so leaves eps uncorrected; and without correction. Each tensor is
-updated in slices that stay in the processor's cache: seven passes over a slice cost one trip to memory instead of seven.
+which folds both corrections into the step size and so leaves eps uncorrected; and none. Each tensor is updated in
+slices that stay in the processor's cache: seven passes over a slice cost one trip to memory instead of seven.
 """
 import math
 from collections.abc import Iterable

@@ -166,7 +166,7 @@ def fetch(name: str = DEFAULT) -> Path:
     Raises ValueError, with what was tried and what to do, where no source has it.
     """
     directory = Path(name)
-    if directory.is_dir():
+    if name and directory.is_dir():
         return directory
     if name != DEFAULT and (name.startswith((".", "/", "~")) or name.count("/") > 1 or not name):
         raise ValueError(f"weights '{name}': no such directory")

@@ -1,7 +1,7 @@
 """Weights on disk <-> a BertModel. A name is all that matters: each file's names are turned into ours, then looked up.
 
-Read: safetensors; PyTorch pickles (.bin, .pt, .pkl), always with weights_only=True, so that no code of theirs runs; names
-of the TensorFlow era (LayerNorm.gamma / beta); prefixes `bert.` and `module.` (so also the state dicts of
+Read: safetensors; PyTorch pickles (.bin, .pt, .pkl), always with weights_only=True, so that no code of theirs runs;
+names of the TensorFlow era (LayerNorm.gamma / beta); prefixes `bert.` and `module.` (so also the state dicts of
 pytorch_pretrained_bert that Arase & Tsujii (2019) released). Nothing is skipped in silence: see LoadReport.
 """
 import json
@@ -39,8 +39,12 @@ class LoadReport:
         return "; ".join(parts) or "every parameter found"
 
 
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a weight file by name. Raises ValueError for a file that is missing, cut short or something else."""
+    """The tensors of a weight file by name. Raises ValueError for a file that is missing, cut short or no such file."""
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"{path}: no such file; expected a weight file (.safetensors, .bin, .pt or .pkl)")
@@ -49,11 +53,11 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             return safetensors.torch.load_file(path)
         tensors = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"{path}: not a plain pickle of tensors, or damaged ({reason}); "
+        raise ValueError(f"{path}: not a plain pickle of tensors, or damaged ({_first_line(error)}); "
                          "nothing but tensors is ever unpickled") from None
-    except (safetensors.SafetensorError, RuntimeError, EOFError, OSError, KeyError, ValueError, AttributeError) as error:
-        raise ValueError(f"{path}: not a readable weight file, or cut short ({str(error).splitlines()[0]})") from None
+    except (safetensors.SafetensorError, RuntimeError, EOFError, OSError, KeyError, ValueError,
+            AttributeError) as error:
+        raise ValueError(f"{path}: not a readable weight file, or cut short ({_first_line(error)})") from None
     if isinstance(tensors, dict) and isinstance(tensors.get("state_dict"), dict):
         tensors = tensors["state_dict"]
     if not isinstance(tensors, dict) or not all(isinstance(value, Tensor) for value in tensors.values()):

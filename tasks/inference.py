@@ -33,7 +33,7 @@ LAYOUTS = (("sentence1", "sentence2", "gold_label", LABELS), ("premise", "hypoth
 
 
 def _pair_rows(path: Path) -> tuple[list[Row], tuple]:
-    """Rows of a file in any of the layouts, and the layout. Files of parallel lines (s1.*, s2.*, labels.*) also read."""
+    """Rows of a file in any of the layouts, and the layout. Parallel lines (s1.*, s2.*, labels.*) are one, too."""
     path = Path(path)
     if path.name.startswith("labels."):
         columns = [read_lines(path.with_name(path.name.replace("labels", stem, 1))) for stem in ("s1", "s2")]

@@ -190,7 +190,7 @@ class Task(nn.Module):
         return self.regularized(self.criterion(self.outputs(encoder, batch), batch))
 
     def regularized(self, loss: Tensor) -> Tensor:
-        """Adds what the task's own parts ask for: the penalty of attentive pooling (coefficient of Lin et al. 2017)."""
+        """Adds what the task's own parts ask for: the penalty of attentive pooling (its weight is ours)."""
         return loss if self.attentive is None else loss + 0.03 * self.attentive.last_penalty
 
     def divergence(self, first: Tensor, second: Tensor) -> Tensor:

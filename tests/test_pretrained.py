@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 
-import huggingface_hub
+import huggingface_hub.constants
 import pytest
 
 from minbert import pretrained

@@ -3,7 +3,7 @@ import random
 
 import pytest
 import transformers
-from conftest import SHARED, cases
+from conftest import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import normalizers, pre_tokenizers
@@ -50,6 +50,7 @@ def test_ids_of_20_000_hostile_strings(ours, reference):
         assert ours.ids_from_scratch(text) == ids, repr(text)
 
 
+@pytest.mark.slow
 def test_ids_of_all_real_sentences(ours, reference, shared_data):
     """Every distinct line and field of every file: whatever the format, it is text."""
     texts = set()
@@ -166,6 +167,3 @@ def test_a_directory_without_a_vocabulary_is_a_clear_error(tmp_path, content, me
         BertTokenizer.load(tmp_path)
 
 
-def test_cases_file_is_where_the_tests_look():
-    if SHARED.exists():
-        assert (SHARED / "cases.json").exists()

@@ -281,7 +281,8 @@ def _toml_value(value) -> str:
         return f'"{escaped}"'
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml_value, value)) + "]"
-    return "{ " + ", ".join(f"{_toml_value(str(k))} = {_toml_value(v)}" for k, v in value.items() if v is not None) + " }"
+    pairs = (f"{_toml_value(str(name))} = {_toml_value(item)}" for name, item in value.items() if item is not None)
+    return "{ " + ", ".join(pairs) + " }"
 
 
 def recipe_to_toml(recipe: Recipe) -> str:

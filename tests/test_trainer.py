@@ -1,0 +1,218 @@
+"""The trainer: it learns, it resumes to the same bits from any moment, and it does what a stage says."""
+import dataclasses
+import json
+import math
+
+import pytest
+import torch
+from conftest import TINY
+
+from minbert.bert import BertModel
+from training import checkpoint
+from training.averaging import WeightAverage
+from training.data import load_data, sample
+from training.evaluate import predict
+from training.parameters import freeze, layer_of, optimizer_groups
+from training.program import build_model
+from training.recipe import parse_recipe
+from training.schedules import rate_factor
+from training.surgery import SURGERY
+from training.trainer import Trainer, TrainerState
+
+
+def make_trainer(directory, toy_directory, tokenizer, stages, cls=Trainer, **fields):
+    recipe = parse_recipe({"stage": stages, "matmul_precision": "highest", **fields}, "test")
+    torch.manual_seed(0)
+    model = build_model(recipe, TINY, BertModel(TINY), tokenizer)
+    data = load_data(dict(model.tasks.items()), recipe, toy_directory, say=lambda text: None)
+    return cls(model, recipe, data, directory, torch.device("cpu"), say=lambda text: None, progress=False)
+
+
+STAGES = [
+    {"tasks": ["sst", "para", "sts"], "epochs": 2, "steps_per_epoch": 4, "combine": "gradvac", "average": "ema",
+     "optimizer": {"lr": 1e-3}},
+    {"tasks": ["sts", "sst"], "epochs": 2, "steps_per_epoch": 3, "mixing": "annealed", "draws": 2, "smart": 0.5,
+     "rdrop": 0.5, "keep": "last", "average": "swa", "optimizer": {"lr": 1e-3}},
+]
+
+
+class Killed(Exception):
+    pass
+
+
+class Mortal(Trainer):
+    """Saves after every step, and dies at a given number of them in all."""
+
+    steps_left = 10**9
+
+    def _log(self, record):
+        super()._log(record)
+        if "loss" in record:
+            type(self).steps_left -= 1
+            if type(self).steps_left == 0:
+                raise Killed
+
+
+@pytest.mark.parametrize("save_every", [0.0, 1e9])
+def test_a_run_killed_at_any_step_comes_to_the_same_bits(tmp_path, toy_directory, tiny_tokenizer, monkeypatch,
+                                                         save_every):
+    """save_every 0: a state after each step; 1e9: only after epochs, so that steps are done twice."""
+    straight = make_trainer(tmp_path / "straight", toy_directory, tiny_tokenizer, STAGES)
+    straight.train()
+    monkeypatch.setattr("training.trainer.SAVE_EVERY", save_every)
+    for die_after in (1, 3, 5, 2, 4):
+        monkeypatch.setattr(Mortal, "steps_left", die_after)
+        victim = make_trainer(tmp_path / "killed", toy_directory, tiny_tokenizer, STAGES, Mortal)
+        try:
+            victim.train()
+        except Killed:
+            continue
+    monkeypatch.setattr(Mortal, "steps_left", 10**9)
+    last = make_trainer(tmp_path / "killed", toy_directory, tiny_tokenizer, STAGES, Mortal)
+    last.train()
+    expected = straight.model.state_dict()
+    for name, tensor in last.model.state_dict().items():
+        assert torch.equal(tensor, expected[name]), name
+    assert (tmp_path / "killed" / "metrics.jsonl").read_text() == (tmp_path / "straight" / "metrics.jsonl").read_text()
+    assert last.state.finished
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path, toy_directory, tiny_tokenizer):
+    first = make_trainer(tmp_path, toy_directory, tiny_tokenizer, STAGES[1:])
+    first.train()
+    again = make_trainer(tmp_path, toy_directory, tiny_tokenizer, STAGES[1:], Mortal)
+    Mortal.steps_left = 1  # a single step would raise
+    again.train()
+    Mortal.steps_left = 10**9
+    assert all(torch.equal(a, b) for a, b in zip(first.model.state_dict().values(), again.model.state_dict().values(),
+                                                 strict=True))
+
+
+def test_it_learns_what_can_be_learned(tmp_path, toy_directory, tiny_tokenizer):
+    trainer = make_trainer(tmp_path, toy_directory, tiny_tokenizer,
+                           [{"tasks": ["sst"], "epochs": 30, "batch_size": 16, "optimizer": {"lr": 3e-3}}])
+    trainer.train()
+    examples = trainer.data["sst"].dev
+    predictions = predict(trainer.model.tasks["sst"], trainer.model.encoder, examples, torch.device("cpu"))
+    accuracy = sum(p == e.label for p, e in zip(predictions, examples, strict=True)) / len(examples)
+    assert accuracy > 0.6  # five classes; chance is 0.2
+
+
+@pytest.mark.parametrize("combine", SURGERY)
+@pytest.mark.parametrize("mixing", ["cycle", "uniform"])
+def test_every_combination_of_gradients_trains(tmp_path, toy_directory, tiny_tokenizer, combine, mixing):
+    trainer = make_trainer(tmp_path, toy_directory, tiny_tokenizer, [
+        {"tasks": ["sst", "para", "sts"], "epochs": 1, "steps_per_epoch": 2, "combine": combine, "mixing": mixing,
+         "draws": 3}])
+    trainer.train()
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert all(math.isfinite(r["gradient_norm"]) for r in records if "loss" in r)
+    if combine not in ("sum", "mean") and mixing == "cycle":
+        assert set(records[0]["conflict"]) == {"sst/para", "sst/sts", "para/sts"}
+
+
+def test_frozen_parts_do_not_move_and_free_ones_do(tmp_path, toy_directory, tiny_tokenizer):
+    for trainable, frozen in (("heads", ["embeddings.", "encoder.", "pooler."]),
+                              ("top-1", ["embeddings.", "encoder.layer.0."]), ("all", [])):
+        trainer = make_trainer(tmp_path / trainable, toy_directory, tiny_tokenizer, [
+            {"tasks": ["sst"], "epochs": 1, "steps_per_epoch": 2, "trainable": trainable, "keep": "last"}],
+            tasks={"sst": {"pooling": "pooler"}})
+        before = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+        trainer.train()
+        for name, tensor in trainer.model.encoder.state_dict().items():
+            moved = not torch.equal(tensor, before[f"encoder.{name}"])
+            assert moved != any(name.startswith(start) for start in frozen), (trainable, name)
+        assert not torch.equal(trainer.model.state_dict()["tasks.sst.head.1.weight"],
+                               before["tasks.sst.head.1.weight"])
+
+
+def test_new_layers_on_a_frozen_encoder_train(tmp_path, toy_directory, tiny_tokenizer):
+    trainer = make_trainer(tmp_path, toy_directory, tiny_tokenizer, [
+        {"tasks": ["sst"], "epochs": 1, "steps_per_epoch": 2, "trainable": "heads", "keep": "last"}],
+        tasks={"sst": {"new_layers": 2}})
+    before = {name: tensor.clone() for name, tensor in trainer.model.tasks.state_dict().items()}
+    trainer.train()
+    moved = [name for name, tensor in trainer.model.tasks.state_dict().items() if not torch.equal(tensor, before[name])]
+    assert any("new_layers.layer.1" in name for name in moved)
+
+
+def test_early_stopping_and_the_best_epoch_is_kept(tmp_path, toy_directory, tiny_tokenizer):
+    trainer = make_trainer(tmp_path, toy_directory, tiny_tokenizer, [
+        {"tasks": ["sts"], "epochs": 50, "steps_per_epoch": 1, "patience": 2, "optimizer": {"lr": 0.0}}])
+    trainer.train()  # nothing is learned: the first epoch stays the best, two more are waited for
+    epochs = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines() if '"epoch"' in line]
+    assert len(epochs) == 3
+
+
+def test_a_gradient_that_is_not_finite_is_skipped_then_stops_the_run(tmp_path, toy_directory, tiny_tokenizer):
+    trainer = make_trainer(tmp_path, toy_directory, tiny_tokenizer, [
+        {"tasks": ["sst", "sts"], "epochs": 1, "steps_per_epoch": 20, "combine": "pcgrad"}])
+    with torch.no_grad():
+        trainer.model.tasks["sst"].head[1].weight.fill_(float("inf"))
+    with pytest.raises(ValueError, match="gradient of task sst is not finite, for 10 steps"):
+        trainer.train()
+    assert trainer.state.skipped_steps == 10
+    assert all(p.isfinite().all() for p in trainer.model.encoder.parameters())
+
+
+def test_layer_wise_rates():
+    encoder = BertModel(TINY)
+    freeze(encoder, "all")
+    groups = optimizer_groups(encoder, [torch.nn.Linear(2, 2)], 1e-3, 5e-3, 0.1, 0.5)
+    names = {parameter: name for name, parameter in encoder.named_parameters()}
+    expected = {0: 0.25e-3, 1: 0.5e-3, 2: 1e-3, 3: 1e-3}  # embeddings, two layers, pooler
+    for group in groups:
+        for parameter in group["params"]:
+            if parameter in names:
+                assert group["lr"] == pytest.approx(expected[layer_of(names[parameter], 2)])
+            else:
+                assert group["lr"] == 5e-3
+    with pytest.raises(ValueError, match="this encoder has 2 layers"):
+        freeze(encoder, "top-3")
+
+
+@pytest.mark.parametrize("kind", ["linear", "cosine", "constant"])
+def test_schedules_rise_then_fall(kind):
+    factors = [rate_factor(kind, step, 100, 0.1) for step in range(100)]
+    assert all(0 < factor <= 1 for factor in factors)
+    assert factors[:10] == sorted(factors[:10]) and factors[10] == 1
+    assert factors[10:] == sorted(factors[10:], reverse=True)
+    assert factors[-1] == 1 if kind == "constant" else factors[-1] < 0.02
+
+
+def test_averages_are_their_definitions():
+    layer = torch.nn.Linear(1, 1, bias=False)
+    values = [1.0, 2.0, 4.0, 8.0]
+    for kind, expected in (("ema", sum(0.5 ** (3 - i) * v for i, v in enumerate(values)) / sum(
+            0.5**i for i in range(4))), ("swa", 8.0)):
+        average = WeightAverage(kind, 0.5, layer)
+        for step, value in enumerate(values):
+            torch.nn.init.constant_(layer.weight, value)
+            average.update(step, 4)
+        with average.applied():
+            assert layer.weight.item() == pytest.approx(expected)
+        assert layer.weight.item() == 8.0
+
+
+def test_a_sample_keeps_the_order_and_is_drawn_from_everywhere():
+    rows = list(range(1000))
+    chosen = sample(rows, 100, "seed")
+    assert chosen == sorted(chosen) and len(set(chosen)) == 100 and max(chosen) > 900 and chosen != rows[:100]
+    assert sample(rows, 100, "seed") == chosen and sample(rows, 2000, "seed") == rows
+
+
+def test_a_state_is_whole_or_absent(tmp_path):
+    assert checkpoint.load_state(tmp_path) is None
+    checkpoint.save_state(tmp_path, {"a": torch.ones(2)}, {"stage": 0, "step": 1})
+    checkpoint.save_state(tmp_path, {"a": torch.zeros(2)}, {"stage": 0, "step": 2})
+    tensors, values = checkpoint.load_state(tmp_path)
+    assert values["step"] == 2 and torch.equal(tensors["a"], torch.zeros(2))
+    assert len(list(tmp_path.glob("*.safetensors"))) == 1 and not list(tmp_path.glob(".*"))
+    (tmp_path / "state.json").write_text("{")
+    with pytest.raises(ValueError, match="damaged"):
+        checkpoint.load_state(tmp_path)
+
+
+def test_every_state_field_is_json():
+    state = TrainerState(drawn={"sst": 3}, surgery={"a>b": 0.5})
+    assert TrainerState(**json.loads(json.dumps(dataclasses.asdict(state)))) == state
