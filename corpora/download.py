@@ -61,7 +61,6 @@ def checksum_matches(path: Path, stated: str) -> bool:
 def fetch_file(public: PublicSet, filename: str, cache: Path, endpoint: str) -> Path:
     """The published file, verified. One damaged on the way is thrown away and fetched once more."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
-    from huggingface_hub.errors import HfHubHTTPError
 
     place = {"repo_type": "dataset", "revision": public.revision, "endpoint": endpoint}
     try:
@@ -72,9 +71,9 @@ def fetch_file(public: PublicSet, filename: str, cache: Path, endpoint: str) -> 
                                         force_download=attempt > 0, **place))
             if checksum_matches(path, expected):
                 return path
-    except (HfHubHTTPError, OSError) as error:
+    except Exception as error:  # the library's own and its transport's errors have no public base in common
         raise ValueError(f"{public.repository}/{filename}: cannot be fetched from {endpoint} "
-                         f"({str(error).splitlines()[0]}); run the same command again to go on") from None
+                         f"({(str(error).splitlines() or [type(error).__name__])[0]}); run the same command again to go on") from None
     raise ValueError(f"{public.repository}/{filename}: the checksum is not {expected}, twice; "
                      "the server's copy differs")
 

@@ -130,22 +130,26 @@ def similarity_row(rng: random.Random) -> tuple[str, str, float]:
     return text(say(rng, meaning)), text(say(rng, other)), round(score, 1)
 
 
-def inference_row(rng: random.Random) -> tuple[str, str, str]:
-    """Entailment: less detail or a more general word; contradiction: a role replaced; neutral: a detail added."""
+def inference_group(rng: random.Random) -> tuple[str, dict[str, str]]:
+    """A premise and a hypothesis of each label, as SNLI's annotators were asked for.
+
+    Entailment: less detail and a more general word; contradiction: a role replaced; neutral: a detail added.
+    """
     meaning = draw_meaning(rng)
-    premise = dict(meaning)
-    label = rng.choice(("entailment", "neutral", "contradiction"))
-    said = {role: rng.choice(ROLES[role][meaning[role]]) for role in ROLES}
-    if label == "entailment":
-        said["who"] = GENERAL[meaning["who"]]
-        said["when"] = ""
-    elif label == "contradiction":
-        role = rng.choice(("does", "what", "where"))
-        said[role] = rng.choice(ROLES[role][another(rng, role, meaning[role])])
-    hypothesis = " ".join(f"{said['who']} {said['does']} {said['what']} {said['where']} {said['when']}".split())
-    if label == "neutral":
-        hypothesis += rng.choice((" for a friend", " because of a bet", " for the second time", " to earn some money"))
-    return text(say(rng, premise)), hypothesis + " .", label
+    hypotheses = {}
+    for label in ("entailment", "neutral", "contradiction"):
+        said = {role: rng.choice(ROLES[role][meaning[role]]) for role in ROLES}
+        if label == "entailment":
+            said["who"] = GENERAL[meaning["who"]]
+            said["when"] = ""
+        elif label == "contradiction":
+            role = rng.choice(("does", "what", "where"))
+            said[role] = rng.choice(ROLES[role][another(rng, role, meaning[role])])
+        else:
+            said["when"] += rng.choice((" for a friend", " because of a bet", " for the second time",
+                                        " to earn some money"))
+        hypotheses[label] = " ".join(" ".join(said.values()).split()) + " ."
+    return text(say(rng, meaning)), hypotheses
 
 
 def aligned_row(rng: random.Random) -> dict:
@@ -209,9 +213,8 @@ def write_course_files(directory: Path, seed: int = 11711, train: int = 1000, de
             content = _table(["", "id", *names, *([label] if labelled else [])], records)
             name = f"{stem}-{split}{'' if labelled else '-student'}.csv"
             write_atomically(directory / name, lambda path, content=content: path.write_text(content, "utf-8"))
-    made = rows(inference_row, total, seed, "nli")
-    for split, part in _split(made, sizes).items():
-        content = "".join(json.dumps({"sentence1": first, "sentence2": second, "gold_label": label}) + "\n"
-                          for first, second, label in part)
+    for split, part in _split(rows(inference_group, total, seed, "nli"), sizes).items():
+        content = "".join(json.dumps({"sentence1": premise, "sentence2": hypothesis, "gold_label": label}) + "\n"
+                          for premise, hypotheses in part for label, hypothesis in hypotheses.items())
         write_atomically(directory / f"nli-{split}.jsonl",
                          lambda path, content=content: path.write_text(content, "utf-8"))

@@ -25,6 +25,20 @@ class _Pack(torch.autograd.Function):
         return gradient.new_zeros(ctx.rows, *gradient.shape[1:]).index_copy_(0, positions, gradient), None
 
 
+class _Unpack(torch.autograd.Function):
+    """Zeros with packed rows written at positions; its backward is a look-up."""
+
+    @staticmethod
+    def forward(ctx, packed: Tensor, positions: Tensor, rows: int) -> Tensor:
+        ctx.save_for_backward(positions)
+        return packed.new_zeros(rows, *packed.shape[1:]).index_copy_(0, positions, packed)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        (positions,) = ctx.saved_tensors
+        return gradient.index_select(0, positions), None, None
+
+
 @dataclass
 class Packing:
     """Where each of the N real tokens of a [B, T] batch sits."""
@@ -57,8 +71,7 @@ class Packing:
         batch, length = self.mask.shape
         if self.full:
             return packed.unflatten(0, (batch, length))
-        # index_copy, because its backward is a cheap look-up; the gather that does the same has an index_add behind it.
-        flat = packed.new_zeros(batch * length, *packed.shape[1:]).index_copy(0, self.positions, packed)
+        flat = _Unpack.apply(packed, self.positions, batch * length)
         return flat.unflatten(0, (batch, length))
 
     def first(self, packed: Tensor) -> Tensor:

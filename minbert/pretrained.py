@@ -111,8 +111,9 @@ def _from_hub(name: str, directory: Path):
                 download(filename)
             except HfHubHTTPError:
                 continue
-    except (HfHubHTTPError, OSError) as error:
-        raise SourceUnavailable(f"{endpoint} failed on {hub_id} ({str(error).splitlines()[0]})") from None
+    except Exception as error:  # the library's own and its transport's errors have no public base in common
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise SourceUnavailable(f"{endpoint} failed on {hub_id} ({reason})") from None
     shutil.rmtree(directory / ".hub", ignore_errors=True)
 
 

@@ -139,7 +139,8 @@ def export(model: BertModel, tokenizer: BertTokenizer, directory: Path, pooling:
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")] + ([("2_Normalize", "Normalize")] if normalize else [])
     descriptions = {
         "modules.json": [{"idx": index, "name": str(index), "path": path,
-                          "type": f"sentence_transformers.models.{kind}"} for index, (path, kind) in enumerate(modules)],
+                          "type": f"sentence_transformers.models.{kind}"}
+                         for index, (path, kind) in enumerate(modules)],
         "sentence_bert_config.json": {"max_seq_length": model.config.max_position_embeddings, "do_lower_case": False},
         "1_Pooling/config.json": {"word_embedding_dimension": model.config.hidden_size,
                                   "pooling_mode_cls_token": pooling == "cls",

@@ -115,7 +115,7 @@ class NewLayers(nn.Module):
 
 
 class Task(nn.Module):
-    """Subclasses set `metric` and `classes`, and define `read`, `build_head`, `outputs`, `criterion`, `predict_from`."""
+    """Subclasses set `metric` and `classes`, and define `read`, `outputs`, `criterion`, `predict_from`, `metrics`."""
 
     metric: str  # the one that decides which epoch was best; higher is better
     classes: int | None = None  # None for a regression

@@ -10,7 +10,7 @@ from tasks.metrics import bootstrap_interval
 from tasks.task import Example, Task
 from training.batching import cut
 
-TOKENS_PER_BATCH = 8192  # of an evaluation batch, padding included, per sequence of an example
+TOKENS_PER_BATCH = 4096  # of an evaluation batch, padding included: its activations should fit a processor's cache
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """K tasks' gradients of the shared parameters, each in a flat buffer of its own.
 
 Backward writes straight into a buffer (every parameter's .grad is a view of it), so keeping tasks apart costs no copy:
-one backward a task, one K x K Gram matrix, one weighted sum. Only shared parameters take part; a task's head is its own.
+one backward a task, one K x K Gram matrix, one weighted sum. Only shared parameters take part; a head is its task's.
 """
 import torch
 from torch import Tensor, nn

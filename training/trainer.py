@@ -70,7 +70,7 @@ def seed_of(*parts) -> int:
 def steps_per_epoch(stage: Stage, batches: dict[str, TaskBatches]) -> int:
     if isinstance(stage.steps_per_epoch, int):
         return stage.steps_per_epoch
-    counts = [batches[name].per_epoch for name in stage.tasks]
+    counts = [task.per_epoch for task in batches.values()]
     chosen = max(counts) if stage.steps_per_epoch == "longest" else min(counts)
     if stage.mixing == "cycle":
         return chosen
@@ -114,11 +114,19 @@ class Trainer:
         recipe, state, encoder = self.recipe, self.state, self.model.encoder
         tasks: dict[str, Task] = {name: self.model.tasks[name] for name in stage.tasks}
         seed = f"{recipe.seed}/{state.stage}"
+        title = stage.name or f"stage {state.stage + 1}"
+        freeze(encoder, stage.trainable)
+        trained = [name for name in stage.tasks
+                   if stage.trainable != "heads" or next(tasks[name].parameters(), None) is not None]
+        for name in set(stage.tasks) - set(trained):
+            self.say(f"{title}: task {name} has a head without parameters, so on a frozen encoder there is nothing to "
+                     "train; it is only evaluated")
+        if not trained:
+            raise ValueError(f"{title}: nothing to train: the encoder is frozen, and no head has parameters")
         batches = {name: TaskBatches(tasks[name], self.data[name].train, stage.batch_size_of(name), f"{seed}/{name}",
-                                     stage.token_budget, name in stage.balanced) for name in stage.tasks}
+                                     stage.token_budget, name in stage.balanced) for name in trained}
         per_epoch = steps_per_epoch(stage, batches)
         total = stage.epochs * per_epoch
-        freeze(encoder, stage.trainable)
         groups = optimizer_groups(encoder, list(tasks.values()), stage.optimizer.lr, stage.optimizer.head_lr,
                                   stage.optimizer.weight_decay, stage.optimizer.layer_decay)
         rates = [group["lr"] for group in groups]
@@ -129,13 +137,12 @@ class Trainer:
         # A plain sum needs one buffer, into which all tasks add; keeping tasks apart needs one for each.
         apart = stage.combine not in ("sum", "mean") or stage.log_conflicts
         shared = SharedGradients([p for p in encoder.parameters() if p.requires_grad],
-                                 len(tasks) if apart else 1)
+                                 len(trained) if apart else 1)
         surgery = SurgeryState(state.surgery)
         own = [parameter for task in tasks.values() for parameter in task.parameters()]
         # The look-up's gradient touches a few rows of a large table: kept sparse until it is added to the buffer.
         encoder.embeddings.word_embeddings.sparse = bool(shared.parameters)
-        title = stage.name or f"stage {state.stage + 1}"
-        self.say(f"{title}: {', '.join(stage.tasks)}; {stage.epochs} epochs of {per_epoch:,} steps, "
+        self.say(f"{title}: {', '.join(trained)}; {stage.epochs} epochs of {per_epoch:,} steps, "
                  f"mixing {stage.mixing}, gradients by {stage.combine}")
         autocast = torch.autocast("cuda", torch.bfloat16) if self.device.type == "cuda" else nullcontext()
         last_save = time.monotonic()
@@ -145,7 +152,7 @@ class Trainer:
         while state.step < total:
             torch.manual_seed(seed_of(seed, state.step))
             names = tasks_at(state.step, total, {name: b.per_epoch for name, b in batches.items()},
-                             {name: len(self.data[name].train) for name in stage.tasks}, stage.mixing, seed,
+                             {name: len(self.data[name].train) for name in trained}, stage.mixing, seed,
                              stage.draws, stage.temperature, stage.cap)
             rows = list(dict.fromkeys(names))  # a task that was drawn twice adds to the same row
             factor = rate_factor(stage.schedule, state.step, total, stage.warmup)

@@ -1,0 +1,302 @@
+"""Runs recipes over seeds and compares them: one table with means, deviations, p-values, published figures and time.
+
+    python -m training.compare recipes/lee/*.toml --seeds 3 --data DIR [-- flags of train_multitask.py]
+
+Each (recipe, seed) is a process of its own with a folder of its own; one that is finished is not run again, one that was
+killed goes on. The first recipe is the one the others are tested against: a paired bootstrap over dev examples for each
+metric (Efron & Tibshirani 1993; Berg-Kirkpatrick et al. 2012), McNemar's exact test for accuracies, Williams' test for
+correlations with the same gold scores (Williams 1959; Graham & Baldwin 2014).
+"""
+import argparse
+import csv
+import io
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from minbert.weights import write_atomically
+from tasks.leaderboard import read_predictions
+from tasks.metrics import accuracy, pearson
+from training.recipe import load_recipe
+
+PROGRAM = Path(__file__).resolve().parent.parent / "train_multitask.py"
+LEADERBOARD = (("sst", "accuracy"), ("para", "accuracy"), ("sts", "pearson"))
+
+
+@dataclass
+class Job:
+    recipe: Path
+    seed: int
+    folder: Path
+    train_size: int | None = None
+
+    @property
+    def result(self) -> Path:
+        return self.folder / "results.json"
+
+
+@dataclass
+class Row:
+    """One line of the table: a recipe (at one training size), all its seeds."""
+
+    name: str
+    seeds: int
+    means: dict[str, float]  # "sst accuracy" -> mean over seeds; "overall" too
+    deviations: dict[str, float]  # sample standard deviation; nan for one seed
+    p_values: dict[str, dict[str, float]] = field(default_factory=dict)  # metric -> test -> p against the first recipe
+    published: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0  # of training, mean over seeds
+    train_size: int | None = None
+
+
+# ---- tests of a difference ---------------------------------------------------------------------------------------------
+
+
+def mcnemar(first: np.ndarray, second: np.ndarray) -> float:
+    """Exact two-sided McNemar test. first, second: bool, whether each system was right on each example."""
+    only_first, only_second = int(np.sum(first & ~second)), int(np.sum(~first & second))
+    total = only_first + only_second
+    return float(stats.binomtest(min(only_first, only_second), total, 0.5).pvalue) if total else 1.0
+
+
+def williams(gold: np.ndarray, first: np.ndarray, second: np.ndarray) -> float:
+    """Two-sided Williams test that two systems' correlations with the same gold scores are equal."""
+    n = len(gold)
+    r12, r13, r23 = pearson(gold, first), pearson(gold, second), pearson(first, second)
+    k = 1 - r12**2 - r13**2 - r23**2 + 2 * r12 * r13 * r23
+    denominator = 2 * k * (n - 1) / (n - 3) + (r12 + r13) ** 2 / 4 * (1 - r23) ** 3 if n > 3 else 0.0
+    if denominator <= 1e-300:
+        return 1.0
+    t = (r12 - r13) * math.sqrt((n - 1) * (1 + r23) / denominator)
+    return float(2 * stats.t.sf(abs(t), n - 3))
+
+
+def paired_bootstrap(metric, gold: np.ndarray, first: np.ndarray, second: np.ndarray, samples: int = 1000,
+                     seed: int = 0) -> float:
+    """Two-sided p of the difference metric(second) - metric(first): how often resampled differences, centred on the
+    observed one, are at least as large."""
+    observed = metric(second, gold) - metric(first, gold)
+    generator = np.random.default_rng(seed)
+    extreme = 0
+    for _ in range(samples):
+        rows = generator.integers(0, len(gold), len(gold))
+        difference = metric(second[rows], gold[rows]) - metric(first[rows], gold[rows])
+        extreme += abs(difference - observed) >= abs(observed)
+    return (extreme + 1) / (samples + 1)
+
+
+# ---- running ----------------------------------------------------------------------------------------------------------
+
+
+def plan(recipes: list[Path], seeds: int, first_seed: int, out: Path, sizes: list[int | None]) -> list[Job]:
+    names = [str(path.with_suffix("")) for path in recipes]
+    common = os.path.commonpath([str(Path(name).parent) for name in names]) if len(names) > 1 else str(
+        Path(names[0]).parent)
+    jobs = []
+    for path, name in zip(recipes, names, strict=True):
+        relative = os.path.relpath(name, common or ".").replace(os.sep, "-")
+        for size in sizes:
+            label = relative if size is None else f"{relative}-{size}"
+            jobs += [Job(path, seed, out / label / f"seed-{seed}", size)
+                     for seed in range(first_seed, first_seed + seeds)]
+    return jobs
+
+
+def run_job(job: Job, flags: list[str], threads: int) -> str | None:
+    """Runs one job to its end; the reason where it failed."""
+    if job.result.exists():
+        return None
+    job.folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, str(PROGRAM), "--recipe", str(job.recipe), "--seed", str(job.seed), "--out",
+               str(job.folder), "--no_progress", *flags]
+    if job.train_size is not None:
+        command += ["--train_size", str(job.train_size)]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    with open(job.folder / "log.txt", "a", encoding="utf-8") as log:
+        result = subprocess.run(command, stdout=log, stderr=subprocess.PIPE, text=True, env=environment, check=False)
+    if result.returncode:
+        return (result.stderr.strip().splitlines() or ["no message"])[-1]
+    # A finished run's optimizer state is of no more use, and is most of its size.
+    for path in [*job.folder.glob("state-*.safetensors"), *job.folder.glob("best-*.safetensors"),
+                 job.folder / "state.json"]:
+        path.unlink(missing_ok=True)
+    return None
+
+
+def run_all(jobs: list[Job], flags: list[str], parallel: int) -> list[str]:
+    """Runs the jobs, `parallel` at a time with the cores shared evenly. Returns the failures."""
+    threads = max(1, (os.cpu_count() or 1) // parallel)
+    started = time.monotonic()
+    failures = []
+
+    def one(job: Job):
+        reason = run_job(job, flags, threads)
+        minutes = (time.monotonic() - started) / 60
+        print(f"[{minutes:5.1f} min] {job.folder}: {reason or 'done'}", flush=True)
+        if reason:
+            failures.append(f"{job.folder}: {reason}")
+
+    with ThreadPoolExecutor(parallel) as pool:
+        list(pool.map(one, jobs))
+    return failures
+
+
+# ---- the table --------------------------------------------------------------------------------------------------------
+
+
+def read_result(job: Job) -> dict:
+    return json.loads(job.result.read_text(encoding="utf-8"))
+
+
+def metric_names(results: list[dict]) -> list[tuple[str, str]]:
+    """Each task's deciding metric, the leaderboard's tasks first."""
+    found = [(task, next(iter(metrics))) for result in results for task, metrics in result["dev"].items()]
+    return sorted(dict.fromkeys(found), key=lambda pair: (pair not in LEADERBOARD, LEADERBOARD.index(pair)
+                                                          if pair in LEADERBOARD else 0))
+
+
+def predictions_of(job: Job, task: str) -> np.ndarray:
+    return np.array([value for _, value in read_predictions(job.folder / "predictions" / f"{task}-dev-output.csv")])
+
+
+def p_values(first: Job, other: Job, task: str, metric: str) -> dict[str, float]:
+    """Tests between two runs on the same dev examples; empty where the gold labels are not at hand."""
+    gold_path = first.folder / "predictions" / f"{task}-dev-gold.json"
+    if not gold_path.exists() or not (other.folder / "predictions" / f"{task}-dev-output.csv").exists():
+        return {}
+    gold = np.array(json.loads(gold_path.read_text(encoding="utf-8")))
+    a, b = predictions_of(first, task), predictions_of(other, task)
+    if not len(a) == len(b) == len(gold):
+        return {}
+    if metric == "accuracy":
+        return {"bootstrap": paired_bootstrap(accuracy, gold, a, b), "mcnemar": mcnemar(a == gold, b == gold)}
+    if metric == "pearson":
+        return {"bootstrap": paired_bootstrap(pearson, gold, a, b), "williams": williams(gold, a, b)}
+    return {}
+
+
+def summarize(jobs: list[Job]) -> list[Row]:
+    """One row a recipe and size, in the order of the jobs. Jobs without a result are left out."""
+    groups: dict[tuple, list[Job]] = {}
+    for job in jobs:
+        if job.result.exists():
+            groups.setdefault((job.recipe, job.train_size), []).append(job)
+    rows, reference = [], None
+    for (recipe, size), members in groups.items():
+        results = [read_result(job) for job in members]
+        values: dict[str, list[float]] = {}
+        for task, metric in metric_names(results):
+            values[f"{task} {metric}"] = [r["dev"][task][metric]["value"] for r in results if task in r["dev"]]
+        if all(result["overall"] is not None for result in results):
+            values["overall"] = [result["overall"] for result in results]
+        row = Row(load_recipe(recipe).name if size is None else f"{load_recipe(recipe).name} @ {size:,}", len(members),
+                  {name: float(np.mean(v)) for name, v in values.items()},
+                  {name: float(np.std(v, ddof=1)) if len(v) > 1 else math.nan for name, v in values.items()},
+                  published=results[0]["published"], train_size=size,
+                  seconds=float(np.mean([result["training_seconds"] for result in results])))
+        if reference is None:
+            reference = members
+        else:
+            paired = [(a, b) for a in reference for b in members if a.seed == b.seed]
+            for task, metric in metric_names(results):
+                tests = [p_values(a, b, task, metric) for a, b in paired]
+                names = dict.fromkeys(name for test in tests for name in test)
+                # Over seeds: the median, which no single lucky pair decides.
+                row.p_values[f"{task} {metric}"] = {
+                    name: float(np.median([test[name] for test in tests if name in test])) for name in names}
+        rows.append(row)
+    return rows
+
+
+def _cell(row: Row, metric: str) -> str:
+    if metric not in row.means:
+        return ""
+    deviation = row.deviations[metric]
+    text = f"{row.means[metric]:.3f}" + ("" if math.isnan(deviation) else f" ± {deviation:.3f}")
+    tests = row.p_values.get(metric, {})
+    if tests:
+        text += f" (p {min(1.0, tests['bootstrap']):.3f})"
+    return text
+
+
+def markdown(rows: list[Row]) -> str:
+    """A table whose p is the paired bootstrap's against the first row; published figures stand beside ours."""
+    names = list(dict.fromkeys(name for row in rows for name in row.means))
+    published = list(dict.fromkeys(name for row in rows for name in row.published))
+    lines = ["| recipe | seeds | " + " | ".join(names) + " | "
+             + "".join(f"published {name} | " for name in published) + "training s |",
+             "|---|---" + "|---" * (len(names) + len(published)) + "|---|"]
+    for row in rows:
+        lines.append(f"| {row.name} | {row.seeds} | " + " | ".join(_cell(row, name) for name in names) + " | "
+                     + "".join(f"{row.published[name]:.3f} | " if name in row.published else " | "
+                               for name in published) + f"{row.seconds:,.0f} |")
+    return "\n".join(lines) + "\n"
+
+
+def comma_separated(rows: list[Row]) -> str:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(["recipe", "train_size", "seeds", "metric", "mean", "deviation", "p_bootstrap", "p_mcnemar",
+                     "p_williams", "training_seconds"])
+    for row in rows:
+        for name, mean in row.means.items():
+            tests = row.p_values.get(name, {})
+            writer.writerow([row.name, row.train_size or "", row.seeds, name, mean, row.deviations[name],
+                             *(tests.get(test, "") for test in ("bootstrap", "mcnemar", "williams")), row.seconds])
+    return buffer.getvalue()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    flags = []
+    if "--" in arguments:
+        flags = arguments[arguments.index("--") + 1:]
+        arguments = arguments[:arguments.index("--")]
+    parser = argparse.ArgumentParser(prog="python -m training.compare", description=__doc__.splitlines()[0])
+    parser.add_argument("recipes", nargs="+", type=Path)
+    parser.add_argument("--seeds", type=int, default=3, help="runs of each recipe")
+    parser.add_argument("--first_seed", type=int, default=11711)
+    parser.add_argument("--data", type=Path, help="as train_multitask.py takes it")
+    parser.add_argument("--out", type=Path, default=Path("runs/compare"))
+    parser.add_argument("--parallel", type=int, default=1, help="runs at a time; the cores are shared between them")
+    parser.add_argument("--train_sizes", help="learning curve: run every recipe at each of these sizes, as in 1000,5000")
+    options = parser.parse_args(arguments)
+    try:
+        if options.seeds < 1 or options.parallel < 1:
+            raise ValueError("--seeds and --parallel: expected 1 or more")
+        sizes: list[int | None] = [None]
+        if options.train_sizes:
+            try:
+                sizes = [int(size) for size in options.train_sizes.split(",")]
+            except ValueError:
+                raise ValueError(f"--train_sizes {options.train_sizes}: expected numbers, as in 1000,5000") from None
+        for recipe in options.recipes:
+            load_recipe(recipe)  # a mistake should show before the first of many runs
+        if options.data is not None:
+            flags = ["--data", str(options.data), *flags]
+        jobs = plan(options.recipes, options.seeds, options.first_seed, options.out, sizes)
+        failures = run_all(jobs, flags, options.parallel)
+        rows = summarize(jobs)
+        for name, content in (("comparison.md", markdown(rows)), ("comparison.csv", comma_separated(rows)),
+                              ("comparison.json", json.dumps([asdict(row) for row in rows], indent=1) + "\n")):
+            write_atomically(options.out / name, lambda path, text=content: path.write_text(text, encoding="utf-8"))
+        print(markdown(rows), end="")
+        for failure in failures:
+            print(f"error: {failure}", file=sys.stderr)
+        return 2 if failures else 0
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
