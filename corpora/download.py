@@ -72,8 +72,9 @@ def fetch_file(public: PublicSet, filename: str, cache: Path, endpoint: str) -> 
             if checksum_matches(path, expected):
                 return path
     except Exception as error:  # the library's own and its transport's errors have no public base in common
-        raise ValueError(f"{public.repository}/{filename}: cannot be fetched from {endpoint} "
-                         f"({(str(error).splitlines() or [type(error).__name__])[0]}); run the same command again to go on") from None
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{public.repository}/{filename}: cannot be fetched from {endpoint} ({reason}); "
+                         "run the same command again to go on") from None
     raise ValueError(f"{public.repository}/{filename}: the checksum is not {expected}, twice; "
                      "the server's copy differs")
 

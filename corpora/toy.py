@@ -218,3 +218,56 @@ def write_course_files(directory: Path, seed: int = 11711, train: int = 1000, de
                           for premise, hypotheses in part for label, hypothesis in hypotheses.items())
         write_atomically(directory / f"nli-{split}.jsonl",
                          lambda path, content=content: path.write_text(content, "utf-8"))
+
+
+def write_glue_files(directory: Path, seed: int = 11711, train: int = 200, dev: int = 60, test: int = 60):
+    """GLUE- and PAWS-like files of all layouts, for trying the programs: sentiment for one sentence, pairs for two."""
+    from_pair = {"MRPC": ("Quality", "#1 String", "#2 String"), "QQP": ("is_duplicate", "question1", "question2"),
+                 "WNLI": ("label", "sentence1", "sentence2"), "PAWS": ("label", "sentence1", "sentence2")}
+    from_inference = {"RTE": ("label", "sentence1", "sentence2"), "QNLI": ("label", "question", "sentence"),
+                      "MNLI": ("gold_label", "sentence1", "sentence2")}
+    sizes = {"train": train, "dev": dev, "test": test}
+    total = sum(sizes.values())
+
+    def write(name: str, header: list[str], records: list[list]):
+        content = _table(header, records)
+        write_atomically(Path(directory) / name, lambda path: path.write_text(content, "utf-8"))
+
+    for folder, (label, *names) in from_pair.items():
+        for split, part in _split(rows(paraphrase_row, total, seed, folder), sizes).items():
+            tested = split == "test"
+            header = ["index", *names] if tested else [label, *names]
+            write(f"{folder}/{split}.tsv", header,
+                  [[index if tested else row[2], *row[:2]] for index, row in enumerate(part)])
+    for folder, (label, *names) in from_inference.items():
+        pairs = [(premise, hypothesis, kind) for premise, hypotheses in rows(inference_group, total, seed, folder)
+                 for kind, hypothesis in hypotheses.items()]
+        for split, part in _split(pairs, sizes).items():
+            records = []
+            for index, (premise, hypothesis, kind) in enumerate(part):
+                answer = kind if folder == "MNLI" else "entailment" if kind == "entailment" else "not_entailment"
+                records.append([index, premise, hypothesis, *([] if split == "test" else [answer])])
+            stems = [f"{split}_matched", f"{split}_mismatched"] if folder == "MNLI" and split != "train" else [split]
+            for stem in stems:
+                write(f"{folder}/{stem}.tsv", ["index", *names, *([] if split == "test" else [label])], records)
+    for split, part in _split(rows(similarity_row, total, seed, "STS-B"), sizes).items():
+        write(f"STS-B/{split}.tsv", ["index", "sentence1", "sentence2", *([] if split == "test" else ["score"])],
+              [[index, *(row[:2] if split == "test" else row)] for index, row in enumerate(part)])
+    opinions = [(sentence, int(strength > 2)) for sentence, strength in rows(sentiment_row, total, seed, "one")]
+    for split, part in _split(opinions, sizes).items():
+        if split == "test":
+            for folder in ("SST-2", "CoLA"):
+                write(f"{folder}/test.tsv", ["index", "sentence"], [[i, row[0]] for i, row in enumerate(part)])
+        else:
+            write(f"SST-2/{split}.tsv", ["sentence", "label"], [list(row) for row in part])
+            source, *records = [["toy", label, "", sentence] for sentence, label in part]  # CoLA has no header
+            write(f"CoLA/{split}.tsv", source, records)
+
+
+def write_aligned_files(directory: Path, seed: int = 11711, train: int = 200, dev: int = 40, test: int = 40):
+    """Gold-aligned paraphrase pairs under the names that transfer fine-tuning reads."""
+    sizes = {"train": train, "dev": dev, "test": test}
+    for split, part in _split(rows(aligned_row, sum(sizes.values()), seed, "aligned"), sizes).items():
+        content = "".join(json.dumps(row) + "\n" for row in part)
+        write_atomically(Path(directory) / f"{split}.jsonl",
+                         lambda path, content=content: path.write_text(content, "utf-8"))

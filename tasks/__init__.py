@@ -5,9 +5,11 @@ import inspect
 
 from minbert.config import BertConfig
 from minbert.tokenizer import BertTokenizer
+from tasks.glue import Glue
 from tasks.inference import Inference, InferenceTriplets
 from tasks.pair import PairTask
 from tasks.paraphrase import Paraphrase
+from tasks.phrases import Phrases
 from tasks.sentiment import Sentiment
 from tasks.similarity import Similarity
 from tasks.task import Task
@@ -18,6 +20,8 @@ TASKS: dict[str, type[Task]] = {
     "similarity": Similarity,
     "inference": Inference,
     "inference_triplets": InferenceTriplets,
+    "phrases": Phrases,
+    "glue": Glue,
 }
 
 

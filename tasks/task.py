@@ -151,6 +151,10 @@ class Task(nn.Module):
         """The sequences of a batch. Here: one an example, of its only sentence."""
         return [self.tokenizer.build(example.ids[0], max_length=self.max_length) for example in examples]
 
+    def note(self) -> str:
+        """What else there is to say of the split that was just tokenized."""
+        return ""
+
     def full_length(self, example: Example) -> int:
         """Tokens of the example's longest sequence, before truncation."""
         return max(len(ids) for ids in example.ids) + 2
@@ -210,7 +214,11 @@ class Task(nn.Module):
         """Metric name -> function of (predictions, labels)."""
         raise NotImplementedError
 
-    prediction_header = "id \t Prediction "
+    prediction_header: str | None = "id \t Prediction "  # None: this task's predictions are no one's answer
+
+    def prediction_file(self, split: str) -> str:
+        """The file's name in the run's predictions/."""
+        return f"{self.name}-{split}-output.csv"
 
     def format_prediction(self, prediction: float) -> str:
         return str(int(prediction)) if self.classes is not None else repr(float(prediction))

@@ -86,6 +86,8 @@ def tiny_model() -> BertModel:
 def toy_directory(tmp_path_factory) -> Path:
     directory = tmp_path_factory.mktemp("toy")
     toy.write_course_files(directory, train=64, dev=24, test=12)
+    toy.write_glue_files(directory, train=40, dev=20, test=10)
+    toy.write_aligned_files(directory, train=40, dev=12, test=12)
     return directory
 
 

@@ -66,8 +66,9 @@ def test_every_module_says_what_it_is():
 def test_every_torch_load_is_weights_only_and_nothing_else_unpickles():
     for path in [*ROOT.glob("*.py"), *(p for room in ROOMS for p in (ROOT / room).rglob("*.py"))]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("load", "loads"):
-                owner = getattr(node.func.value, "id", "")
+            called = node.func if isinstance(node, ast.Call) else None
+            if isinstance(called, ast.Attribute) and called.attr in ("load", "loads"):
+                owner = getattr(called.value, "id", "")
                 assert owner != "pickle", path
                 if owner == "torch":
                     assert any(k.arg == "weights_only" and k.value.value is True for k in node.keywords), path

@@ -32,7 +32,7 @@ def trained(tmp_path_factory, tiny_directory, toy_directory):
 
 def test_a_run_prints_dev_scores_and_writes_all_six_files(trained, toy_directory):
     cwd, printed = trained
-    for word in ("epoch 1 of 2", "epoch 2 of 2", "accuracy", "macro_f1", "pearson", "spearman", "overall", "final, dev"):
+    for word in ("epoch 1 of 2", "epoch 2 of 2", "accuracy", "macro_f1", "pearson", "spearman", "overall", "final"):
         assert word in printed
     for name in SIX:
         course, own = cwd / "predictions" / name, cwd / "runs" / "default" / "predictions" / name

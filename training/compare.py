@@ -2,9 +2,9 @@
 
     python -m training.compare recipes/lee/*.toml --seeds 3 --data DIR [-- flags of train_multitask.py]
 
-Each (recipe, seed) is a process of its own with a folder of its own; one that is finished is not run again, one that was
-killed goes on. The first recipe is the one the others are tested against: a paired bootstrap over dev examples for each
-metric (Efron & Tibshirani 1993; Berg-Kirkpatrick et al. 2012), McNemar's exact test for accuracies, Williams' test for
+Each (recipe, seed) is a process of its own with a folder of its own; one that is finished is not run again, one that
+was killed goes on. The others are tested against the first recipe: a paired bootstrap over dev examples for each metric
+(Efron & Tibshirani 1993; Berg-Kirkpatrick et al. 2012), McNemar's exact test for accuracies, Williams' test for
 correlations with the same gold scores (Williams 1959; Graham & Baldwin 2014).
 """
 import argparse
@@ -24,7 +24,6 @@ import numpy as np
 from scipy import stats
 
 from minbert.weights import write_atomically
-from tasks.leaderboard import read_predictions
 from tasks.metrics import accuracy, pearson
 from training.recipe import load_recipe
 
@@ -58,7 +57,7 @@ class Row:
     train_size: int | None = None
 
 
-# ---- tests of a difference ---------------------------------------------------------------------------------------------
+# ---- tests of a difference -------------------------------------------------------------------------------------------
 
 
 def mcnemar(first: np.ndarray, second: np.ndarray) -> float:
@@ -94,7 +93,7 @@ def paired_bootstrap(metric, gold: np.ndarray, first: np.ndarray, second: np.nda
     return (extreme + 1) / (samples + 1)
 
 
-# ---- running ----------------------------------------------------------------------------------------------------------
+# ---- running ---------------------------------------------------------------------------------------------------------
 
 
 def plan(recipes: list[Path], seeds: int, first_seed: int, out: Path, sizes: list[int | None]) -> list[Job]:
@@ -150,7 +149,7 @@ def run_all(jobs: list[Job], flags: list[str], parallel: int) -> list[str]:
     return failures
 
 
-# ---- the table --------------------------------------------------------------------------------------------------------
+# ---- the table -------------------------------------------------------------------------------------------------------
 
 
 def read_result(job: Job) -> dict:
@@ -164,19 +163,17 @@ def metric_names(results: list[dict]) -> list[tuple[str, str]]:
                                                           if pair in LEADERBOARD else 0))
 
 
-def predictions_of(job: Job, task: str) -> np.ndarray:
-    return np.array([value for _, value in read_predictions(job.folder / "predictions" / f"{task}-dev-output.csv")])
-
-
 def p_values(first: Job, other: Job, task: str, metric: str) -> dict[str, float]:
-    """Tests between two runs on the same dev examples; empty where the gold labels are not at hand."""
-    gold_path = first.folder / "predictions" / f"{task}-dev-gold.json"
-    if not gold_path.exists() or not (other.folder / "predictions" / f"{task}-dev-output.csv").exists():
+    """Tests between two runs on the same dev examples; empty for a metric without a test, or other examples."""
+    runs = []
+    for job in (first, other):
+        path = job.folder / "predictions" / f"{task}-dev.json"
+        if not path.exists():
+            return {}
+        runs.append(json.loads(path.read_text(encoding="utf-8")))
+    if runs[0]["gold"] != runs[1]["gold"]:
         return {}
-    gold = np.array(json.loads(gold_path.read_text(encoding="utf-8")))
-    a, b = predictions_of(first, task), predictions_of(other, task)
-    if not len(a) == len(b) == len(gold):
-        return {}
+    gold, a, b = (np.array(values) for values in (runs[0]["gold"], runs[0]["predictions"], runs[1]["predictions"]))
     if metric == "accuracy":
         return {"bootstrap": paired_bootstrap(accuracy, gold, a, b), "mcnemar": mcnemar(a == gold, b == gold)}
     if metric == "pearson":
@@ -268,7 +265,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="as train_multitask.py takes it")
     parser.add_argument("--out", type=Path, default=Path("runs/compare"))
     parser.add_argument("--parallel", type=int, default=1, help="runs at a time; the cores are shared between them")
-    parser.add_argument("--train_sizes", help="learning curve: run every recipe at each of these sizes, as in 1000,5000")
+    parser.add_argument("--train_sizes", help="learning curve: every recipe at each of these sizes, as in 1000,5000")
     options = parser.parse_args(arguments)
     try:
         if options.seeds < 1 or options.parallel < 1:

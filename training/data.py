@@ -49,5 +49,7 @@ def load_data(tasks: dict[str, Task], recipe: Recipe, directory: Path, limit: in
             if cut:
                 say(f"  {cut:,} of {len(parts[split]):,} {split} examples of task {name} are longer than "
                     f"{task.max_length} tokens and will be cut")
+            if task.note():
+                say(f"  {split}: {task.note()}")
         data[name] = TaskData(**parts)
     return data

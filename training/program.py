@@ -114,7 +114,7 @@ class Program:
 
         outputs: (task, "dev" or "test") -> a second place for that file, or None.
         """
-        results, counts, written = {}, {}, []
+        results, counts, tested, written = {}, {}, {}, []
         for name, task in self.model.tasks.items():
             for split in ("dev", "test"):
                 examples = getattr(self.data[name], split)
@@ -124,21 +124,30 @@ class Program:
                 if split == "dev":
                     results[name] = measure(task, predictions, examples)
                     counts[name] = (len(examples), len(examples))
-                    # Beside the predictions, so that two runs can be tested against each other without the data.
-                    gold = json.dumps([example.label for example in examples]) + "\n"
-                    write_atomically(self.directory / "predictions" / f"{name}-dev-gold.json",
-                                     lambda path, gold=gold: path.write_text(gold, encoding="utf-8"))
-                places = [self.directory / "predictions" / f"{name}-{split}-output.csv", outputs.get((name, split))]
-                for place in filter(None, places):
+                    # With the gold labels, so that two runs can be tested against each other without the data.
+                    both = json.dumps({"gold": [example.label for example in examples],
+                                       "predictions": predictions.tolist()}) + "\n"
+                    write_atomically(self.directory / "predictions" / f"{name}-dev.json",
+                                     lambda path, both=both: path.write_text(both, encoding="utf-8"))
+                elif examples[0].label is not None:  # a test set of our own making
+                    tested[name] = measure(task, predictions, examples)
+                places = [self.directory / "predictions" / task.prediction_file(split), outputs.get((name, split))]
+                for place in filter(None, places if task.prediction_header is not None else []):
                     task.write_predictions(place, examples, predictions)
                     written.append(place)
         self.say(f"final, dev\n{table(results, counts)}")
+        if tested:
+            self.say(f"final, test\n{table(tested, {name: (len(self.data[name].test),) * 2 for name in tested})}")
+
+        def plain(measured: dict) -> dict:
+            return {task: {name: dataclasses.asdict(metric) for name, metric in metrics.items()}
+                    for task, metrics in measured.items()}
+
         summary = {
             "recipe": self.recipe.name, "seed": self.recipe.seed, "weights": self.recipe.weights,
             "overall": leaderboard_score(results), "training_seconds": round(self.training_seconds, 1),
             "rows": {name: count for name, (count, _) in counts.items()},
-            "dev": {task: {name: dataclasses.asdict(metric) for name, metric in metrics.items()}
-                    for task, metrics in results.items()},
+            "dev": plain(results), "test": plain(tested),
             "published": self.recipe.published}
         write_atomically(self.directory / "results.json",
                          lambda path: path.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8"))

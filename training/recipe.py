@@ -65,6 +65,7 @@ class Stage:
     warmup: float = 0.1  # fraction of all steps
     clip: float = 1.0  # largest norm of the whole gradient; 0 for none
     patience: int = 0  # stop after so many epochs without a better dev score; 0 for never
+    stop_after_decreases: int = 0  # stop when the dev score has fallen so often, not necessarily in a row; 0 for never
     keep: str = "best"  # weights at the end of the stage: of the best epoch by dev score, or of the last
     smart: float = 0.0  # weight of SMART's adversarial smoothness (Jiang et al. 2020)
     rdrop: float = 0.0  # weight of R-Drop's agreement of two dropout masks (Liang et al. 2021)
@@ -90,7 +91,7 @@ class Stage:
         _require(self.temperature > 0, f"temperature is {self.temperature!r}; expected above 0")
         _require(self.draws >= 1, f"draws is {self.draws!r}; expected 1 or more")
         _require(0 <= self.warmup < 1, f"warmup is {self.warmup!r}; expected a fraction from 0 to below 1")
-        for name in ("clip", "smart", "rdrop", "patience"):
+        for name in ("clip", "smart", "rdrop", "patience", "stop_after_decreases"):
             _require(getattr(self, name) >= 0, f"{name} is {getattr(self, name)!r}; expected 0 or more")
         _require(0 < self.ema_decay < 1, f"ema_decay is {self.ema_decay!r}; expected between 0 and 1")
         for name in ("cap", "balanced", "loss_weights"):
@@ -129,6 +130,16 @@ USUAL_TASKS = {
             "test": ["sts-test-student.csv"]},
     "nli": {"kind": "inference", "train": ["nli-train.jsonl"], "dev": ["nli-dev.jsonl"]},
     "nli_triplets": {"kind": "inference_triplets", "train": ["nli-train.jsonl"], "dev": ["nli-dev.jsonl"]},
+    "tft": {"kind": "phrases", "train": ["train.jsonl"], "dev": ["dev.jsonl"], "test": ["test.jsonl"]},
+    **{name: {"kind": "glue", "layout": name, "train": [f"{folder}/train.tsv"], "dev": [f"{folder}/{dev}"],
+              "test": [f"{folder}/{test}"]}
+       for name, folder, dev, test in (
+           ("cola", "CoLA", "dev.tsv", "test.tsv"), ("sst2", "SST-2", "dev.tsv", "test.tsv"),
+           ("mrpc", "MRPC", "dev.tsv", "test.tsv"), ("stsb", "STS-B", "dev.tsv", "test.tsv"),
+           ("qqp", "QQP", "dev.tsv", "test.tsv"), ("mnli", "MNLI", "dev_matched.tsv", "test_matched.tsv"),
+           ("mnli_mm", "MNLI", "dev_mismatched.tsv", "test_mismatched.tsv"), ("qnli", "QNLI", "dev.tsv", "test.tsv"),
+           ("rte", "RTE", "dev.tsv", "test.tsv"), ("wnli", "WNLI", "dev.tsv", "test.tsv"),
+           ("paws", "PAWS", "dev.tsv", "test.tsv"))},
 }
 
 

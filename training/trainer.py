@@ -54,6 +54,8 @@ class TrainerState:
     best_score: float = -math.inf  # of this stage
     best_epoch: int = 0
     epochs_since_best: int = 0
+    last_score: float = -math.inf
+    decreases: int = 0  # of the dev score from one epoch to the next
     bad_steps: int = 0  # in a row, with a gradient that was not finite
     skipped_steps: int = 0
     averaged: int = 0  # updates of the weight average
@@ -192,6 +194,9 @@ class Trainer:
                 if stage.patience and state.epochs_since_best >= stage.patience:
                     self.say(f"{title}: no better dev score for {stage.patience} epochs; stopping")
                     break
+                if stage.stop_after_decreases and state.decreases >= stage.stop_after_decreases:
+                    self.say(f"{title}: the dev score fell {state.decreases} times; stopping")
+                    break
             elif time.monotonic() - last_save > SAVE_EVERY:
                 self._save(optimizer, average)
                 last_save = time.monotonic()
@@ -266,6 +271,8 @@ class Trainer:
                    "overall": leaderboard_score(results),
                    "dev": {task: {name: dataclasses.asdict(metric) for name, metric in metrics.items()}
                            for task, metrics in results.items()}})
+        state.decreases += score < state.last_score
+        state.last_score = score
         state.epochs_since_best += 1
         if score > state.best_score:
             state.best_score, state.best_epoch, state.epochs_since_best = score, epoch, 0

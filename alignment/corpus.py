@@ -1,0 +1,135 @@
+"""A corpus of paraphrase pairs -> aligned pairs: encode, link words, extract phrases, write.
+
+Encoding is nearly all of the time and uses torch's threads; extraction is plain Python and runs in processes. Work goes
+in chunks, and a file that was begun is gone on with.
+"""
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from alignment.extraction import extract
+from alignment.jsonl import AlignedPair, parse_line, read_pharaoh, split_words
+from alignment.trees import boundary_strengths, tree_spans
+from alignment.words import align, batched, cosine_matrix, default_layer, word_vectors
+from corpora.tables import read_lines
+from minbert.bert import BertModel
+from minbert.tokenizer import BertTokenizer
+from minbert.weights import write_atomically
+
+CHUNK = 500  # pairs that are encoded, aligned and written together
+CENTER_PAIRS = 1000  # pairs whose words' mean vector stands for the corpus'
+
+
+@dataclass
+class Settings:
+    method: str = "transport"
+    extractor: str = "bracket"
+    layer: int | None = None  # of the encoder's states for links; None: the middle one
+    min_words: int = 2
+    max_words: int | None = None
+
+
+@dataclass
+class Pair:
+    source: list[str]
+    target: list[str]
+    links: list[tuple[int, int]] | None = None
+
+
+def read_pairs(path: Path) -> list[Pair]:
+    """Raises ValueError with the line of a row without two sentences."""
+    pairs = []
+    for number, line in enumerate(read_lines(path), start=1):
+        fields = line.split("\t")
+        if len(fields) not in (2, 3) or not all(split_words(field) for field in fields[:2]):
+            raise ValueError(f"{path}:{number}: found {len(fields)} columns, {line[:40]!r}; expected two sentences "
+                             "separated by a tab (and links, if any)")
+        if len(fields) == 3:  # links number the words by white space
+            source, target = fields[0].split(), fields[1].split()
+            pairs.append(Pair(source, target, read_pharaoh(fields[2], len(source), len(target), f"{path}:{number}")))
+        else:
+            pairs.append(Pair(split_words(fields[0]), split_words(fields[1])))
+    if not pairs:
+        raise ValueError(f"{path}: empty; expected two sentences a line, separated by a tab")
+    return pairs
+
+
+def extract_pair(work: tuple[Pair, np.ndarray, np.ndarray, np.ndarray, Settings]) -> AlignedPair:
+    """One pair's links and phrases. work: the pair, both sides' vectors [words, 2, H] (for links, for boundaries), the
+    center, the settings."""
+    pair, source, target, center, settings = work
+    links = pair.links
+    if links is None:
+        links = align(settings.method, pair.source, pair.target,
+                      cosine_matrix(source[:, 0], target[:, 0], center))
+    strengths = [boundary_strengths(words, vectors[:, 1])
+                 for words, vectors in ((pair.source, source), (pair.target, target))]
+    phrases = extract(settings.extractor, links, *strengths, settings.min_words, settings.max_words)
+    inventories = []
+    for side, strength in enumerate(strengths):
+        aligned = {phrase[2 * side:2 * side + 2] for phrase in phrases}
+        nodes = {span for span in tree_spans(strength) if span[1] - span[0] >= settings.min_words}
+        inventories.append(sorted(aligned | nodes))
+    return AlignedPair(pair.source, pair.target, phrases, *inventories)
+
+
+def layers_for(encoder: BertModel, settings: Settings) -> tuple[int, int]:
+    """(for links, for boundaries): the middle layer, and the one above it."""
+    depth = encoder.config.num_hidden_layers
+    layer = default_layer(depth) if settings.layer is None else settings.layer
+    if not 0 <= layer <= depth:
+        raise ValueError(f"layer {layer}; this encoder has layers 0 to {depth}")
+    return layer, min(default_layer(depth) + 1, depth)
+
+
+def align_corpus(pairs: list[Pair], encoder: BertModel, tokenizer: BertTokenizer, settings: Settings, workers: int = 1,
+                 start: int = 0, progress: bool = True):
+    """Yields the aligned pairs from number `start` on, in order. workers: processes for the extraction."""
+    layers = layers_for(encoder, settings)
+
+    def vectors_of(chosen: list[Pair]) -> list[np.ndarray]:
+        return word_vectors(encoder, tokenizer, [p.source for p in chosen] + [p.target for p in chosen], layers)
+
+    center = np.concatenate([v[:, 0] for v in vectors_of(pairs[:CENTER_PAIRS])]).mean(axis=0)
+    pool = ProcessPoolExecutor(workers) if workers > 1 else None
+    bar = tqdm(total=len(pairs), initial=start, unit="pair", disable=not progress, mininterval=1.0)
+    try:
+        for chunk in batched(pairs[start:], CHUNK):
+            vectors = vectors_of(chunk)
+            work = [(pair, vectors[i], vectors[len(chunk) + i], center, settings) for i, pair in enumerate(chunk)]
+            yield from pool.map(extract_pair, work, chunksize=64) if pool else map(extract_pair, work)
+            bar.update(len(chunk))
+    finally:
+        bar.close()
+        if pool:
+            pool.shutdown(cancel_futures=True)
+
+
+def write_corpus(corpus: Path, out: Path, encoder: BertModel, tokenizer: BertTokenizer, settings: Settings,
+                 workers: int = 1, progress: bool = True) -> list[AlignedPair]:
+    """Aligns a file into a file. A part that an interrupted call left is gone on with; the result appears whole."""
+    pairs = read_pairs(corpus)
+    part = out.with_name(out.name + ".part")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    done = []
+    if part.exists():
+        header, *lines = part.read_bytes().split(b"\n")[:-1] or [b""]
+        # The part belongs to this corpus and these settings, or it is begun anew; its last line may be half written.
+        if header == identity_of(corpus, settings).encode():
+            done = lines
+    with open(part, "wb") as file:
+        file.write(b"".join(line + b"\n" for line in [identity_of(corpus, settings).encode(), *done]))
+        for aligned in align_corpus(pairs, encoder, tokenizer, settings, workers, len(done), progress):
+            line = aligned.to_json().encode()
+            file.write(line + b"\n")
+            done.append(line)
+    write_atomically(out, lambda path: path.write_bytes(b"".join(line + b"\n" for line in done)))
+    part.unlink()
+    return [parse_line(line.decode(), f"{out}:{number}") for number, line in enumerate(done, start=1)]
+
+
+def identity_of(corpus: Path, settings: Settings) -> str:
+    return f"# {corpus.absolute()} {corpus.stat().st_size} {settings}"

@@ -1,0 +1,144 @@
+"""Transfer fine-tuning (Arase & Tsujii 2019): the encoder learns phrasal and sentential paraphrase.
+
+    python pretrain_tft.py                                     # a generated corpus, aligned here, the default weights
+    python pretrain_tft.py --corpus pairs.tsv --out runs/tft   # two sentences a line, separated by a tab
+    python pretrain_tft.py --corpus aligned.jsonl              # phrases aligned elsewhere, or by python -m alignment
+
+The encoder that comes out, <out>/encoder, is one that train_multitask.py --weights and transformers load.
+"""
+import argparse
+import dataclasses
+import json
+import random
+import sys
+from pathlib import Path
+
+from train_multitask import Parser, positive, rate, run_directory
+from training.recipe import Recipe, load_recipe
+
+HERE = Path(__file__).parent
+DEFAULT_RECIPE = HERE / "recipes" / "tft" / "full.toml"
+GENERATED = Path("data") / "generated" / "paraphrases.tsv"
+GENERATED_PAIRS = 3000
+
+
+def parser() -> argparse.ArgumentParser:
+    result = Parser(description=__doc__.splitlines()[0])
+    result.add_argument("--corpus", type=Path, help="TSV of pairs, or aligned JSON lines (default: generated)")
+    result.add_argument("--recipe", type=Path, default=DEFAULT_RECIPE)
+    result.add_argument("--weights", help="encoder to start from: a directory, a hub id, or all-MiniLM-L6-v2")
+    result.add_argument("--out", type=Path, help="run folder (default: runs/<recipe>)")
+    result.add_argument("--pooling", choices=("max", "mean", "attentive"), help="of a phrase's token vectors")
+    result.add_argument("--features", choices=("full", "simple"), help="[hs; ht; hs*ht; |hs-ht|], or [hs; ht]")
+    result.add_argument("--ablation", choices=("full", "sentence_only", "three_way", "binary"))
+    result.add_argument("--method", choices=("identity", "intersection", "itermax", "transport"), default="transport",
+                        help="of word alignment")
+    result.add_argument("--extractor", choices=("bracket", "trees", "koehn"), default="bracket")
+    result.add_argument("--held_out", type=positive, help="pairs for dev, and as many for test (default: a tenth, at "
+                                                          "most 50,000)")
+    result.add_argument("--limit", type=positive, help="at most so many pairs of the corpus")
+    result.add_argument("--seed", type=int)
+    result.add_argument("--epochs", type=positive)
+    result.add_argument("--steps_per_epoch", type=positive)
+    result.add_argument("--batch_size", type=positive)
+    result.add_argument("--lr", type=rate)
+    result.add_argument("--use_gpu", action="store_true")
+    result.add_argument("--no_progress", action="store_true")
+    return result
+
+
+def override(recipe: Recipe, flags: argparse.Namespace) -> Recipe:
+    stages = []
+    for stage in recipe.stage:
+        changes = {name: value for name in ("epochs", "steps_per_epoch", "batch_size")
+                   if (value := getattr(flags, name)) is not None}
+        if flags.lr is not None:
+            changes["optimizer"] = dataclasses.replace(stage.optimizer, lr=flags.lr)
+        stages.append(dataclasses.replace(stage, **changes))
+    if "tft" not in recipe.tasks:
+        raise ValueError(f"{flags.recipe}: has no task tft; expected a recipe such as {DEFAULT_RECIPE.name}")
+    task = recipe.tasks["tft"]
+    options = {name: value for name in ("pooling", "features", "ablation")
+               if (value := getattr(flags, name)) is not None}
+    tasks = {**recipe.tasks, "tft": dataclasses.replace(task, options={"dropout": 0.2, **task.options, **options})}
+    fields = {name: value for name in ("weights", "seed") if (value := getattr(flags, name)) is not None}
+    return dataclasses.replace(recipe, **fields, stage=stages, tasks=tasks)
+
+
+def generated_corpus() -> Path:
+    """Writes the generated paraphrase pairs where they are not yet, and says so."""
+    from corpora import toy
+    from minbert.weights import write_atomically
+
+    print(f"No corpus given (--corpus): using {GENERATED_PAIRS:,} GENERATED paraphrase pairs, written to {GENERATED}. "
+          "Their accuracies say that training works, and nothing about language.")
+    rows = toy.rows(toy.aligned_row, GENERATED_PAIRS, 11711, "paraphrases")
+    content = "".join(" ".join(row["source"]) + "\t" + " ".join(row["target"]) + "\n" for row in rows)
+    write_atomically(GENERATED, lambda path: path.write_text(content, encoding="utf-8"))
+    return GENERATED
+
+
+def prepare(flags: argparse.Namespace, recipe: Recipe, corpus: Path, folder: Path):
+    """Aligns the corpus where it is not yet, and writes train.jsonl, dev.jsonl and test.jsonl into the folder."""
+    from alignment.corpus import Settings, write_corpus
+    from alignment.jsonl import read_aligned
+    from minbert.pretrained import fetch
+    from minbert.weights import load_encoder, write_atomically
+
+    if all((folder / f"{split}.jsonl").exists() for split in ("train", "dev", "test")):
+        return
+    if corpus.suffix == ".jsonl":
+        pairs = read_aligned(corpus)
+    else:
+        encoder, tokenizer, _ = load_encoder(fetch(recipe.weights))
+        print(f"aligning {corpus}: {flags.method}, phrases by {flags.extractor}")
+        pairs = write_corpus(corpus, folder / "aligned.jsonl", encoder, tokenizer,
+                             Settings(flags.method, flags.extractor), progress=not flags.no_progress)
+    phrases = sum(len(pair.alignments) for pair in pairs)
+    print(f"{corpus}: {len(pairs):,} sentence pairs, {phrases:,} phrase pairs "
+          f"({phrases / max(len(pairs), 1):.1f} each)")
+    random.Random(f"{recipe.seed}/tft").shuffle(pairs)
+    pairs = pairs[:flags.limit]
+    held_out = flags.held_out or min(50_000, len(pairs) // 10)
+    if held_out < 2 or len(pairs) < 3 * held_out:
+        raise ValueError(f"{corpus}: {len(pairs)} pairs cannot spare {held_out} for dev and {held_out} for test; "
+                         "expected at least 20 pairs, and --held_out at most a third")
+    parts = {"dev": pairs[:held_out], "test": pairs[held_out:2 * held_out], "train": pairs[2 * held_out:]}
+    for split, part in parts.items():
+        content = "".join(pair.to_json() + "\n" for pair in part)
+        write_atomically(folder / f"{split}.jsonl", lambda path, text=content: path.write_text(text, encoding="utf-8"))
+
+
+def run(flags: argparse.Namespace) -> int:
+    from training.program import Program
+
+    recipe = override(load_recipe(flags.recipe), flags)
+    if flags.corpus is not None and not flags.corpus.is_file():
+        raise ValueError(f"{flags.corpus}: no such file; expected paraphrase pairs (TSV) or aligned ones (JSON lines)")
+    corpus = flags.corpus or generated_corpus()
+    choices = {name: getattr(flags, name) for name in ("method", "extractor", "held_out", "limit")}
+    text = f"# --corpus {corpus.absolute()} {json.dumps(choices)}\n" + Program.saved_recipe(recipe, corpus, None)
+    directory = run_directory(flags, recipe, text)
+    # Built first, because it sets the process up (threads, precision) and refuses a missing GPU before any work.
+    program = Program(recipe, directory / "corpus", directory, None, flags.use_gpu, not flags.no_progress)
+    prepare(flags, recipe, corpus, directory / "corpus")
+    program.train(text)
+    program.finish({})
+    print(f"encoder: {directory / 'encoder'} (python train_multitask.py --weights {directory / 'encoder'})")
+    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    flags = parser().parse_args(arguments)
+    try:
+        return run(flags)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from the last saved state", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""The comparison of runs: its tests of differences against scipy and exact counts, and the program end to end."""
+import json
+import math
+
+import numpy as np
+import pytest
+from conftest import ROOT
+from scipy import stats
+
+from tasks.metrics import accuracy, pearson
+from training.compare import main, mcnemar, paired_bootstrap, williams
+
+
+def test_mcnemar_is_the_exact_binomial():
+    first = np.array([True] * 12 + [False] * 3 + [True] * 20)
+    second = np.array([False] * 12 + [True] * 3 + [True] * 20)
+    expected = 2 * sum(math.comb(15, k) for k in range(4)) / 2**15
+    assert mcnemar(first, second) == pytest.approx(expected)
+    assert mcnemar(first, first) == 1.0
+
+
+def test_williams_holds_its_level_and_sees_a_difference():
+    rng = np.random.default_rng(0)
+    p_values = []
+    for _ in range(400):
+        gold = rng.normal(size=60)
+        p_values.append(williams(gold, gold + rng.normal(size=60), gold + rng.normal(size=60)))
+    # Under the null p is uniform: the Kolmogorov-Smirnov test would reject a wrong formula.
+    assert stats.kstest(p_values, "uniform").pvalue > 0.001
+    assert williams(gold, gold + 0.1 * rng.normal(size=60), gold + 2 * rng.normal(size=60)) < 1e-6
+    assert williams(gold, gold, gold) == 1.0 and williams(gold[:3], gold[:3], -gold[:3]) == 1.0
+
+
+def test_the_paired_bootstrap_agrees_with_mcnemar_and_is_one_for_equals():
+    rng = np.random.default_rng(0)
+    gold = rng.integers(0, 2, 500)
+    first = np.where(rng.random(500) < 0.75, gold, 1 - gold)
+    second = np.where(rng.random(500) < 0.80, gold, 1 - gold)
+    p = paired_bootstrap(accuracy, gold, first, second, samples=4000)
+    assert p == pytest.approx(mcnemar(first == gold, second == gold), abs=0.05)
+    assert paired_bootstrap(accuracy, gold, first, first) == 1.0
+    assert 0 < paired_bootstrap(pearson, gold, first, second) <= 1
+
+
+@pytest.fixture
+def flags(tiny_directory, toy_directory):
+    return ["--data", str(toy_directory), "--", "--weights", str(tiny_directory), "--epochs", "1",
+            "--steps_per_epoch", "1"]
+
+
+def test_recipes_over_seeds_make_one_table_and_finished_runs_are_kept(tmp_path, capsys, flags):
+    recipes = [str(ROOT / "recipes" / "ma" / f"{name}.toml") for name in ("cosine", "pcgrad")]
+    arguments = [*recipes, "--seeds", "2", "--out", str(tmp_path), "--parallel", "2", *flags]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    table = (tmp_path / "comparison.md").read_text()
+    assert table in printed and table.count("\n") == 4
+    assert "| pcgrad | 2 |" in table and "±" in table and "(p " in table and "published test_sst" in table
+    rows = json.loads((tmp_path / "comparison.json").read_text())
+    assert set(rows[1]["p_values"]["sst accuracy"]) == {"bootstrap", "mcnemar"}
+    assert set(rows[1]["p_values"]["sts pearson"]) == {"bootstrap", "williams"}
+    assert (tmp_path / "comparison.csv").read_text().startswith("recipe,train_size,seeds,metric,mean")
+    results = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("results.json")}
+    assert len(results) == 4 and not list(tmp_path.rglob("state-*"))
+    assert main(arguments) == 0
+    assert results == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("results.json")}
+
+
+def test_a_learning_curve_runs_each_size(tmp_path, flags):
+    assert main([str(ROOT / "recipes" / "glue" / "mrpc.toml"), "--seeds", "1", "--train_sizes", "10,20", "--out",
+                 str(tmp_path), *flags]) == 0
+    table = (tmp_path / "comparison.md").read_text()
+    assert "mrpc @ 10" in table and "mrpc @ 20" in table
+
+
+def test_a_failing_run_is_reported_and_the_others_stand(tmp_path, capsys, flags):
+    recipes = [str(ROOT / "recipes" / "ma" / "cosine.toml"), str(ROOT / "recipes" / "glue" / "mrpc.toml")]
+    flags = [*flags, "--sst_train", "nowhere.csv"]
+    assert main([*recipes, "--seeds", "1", "--out", str(tmp_path), *flags]) == 2
+    captured = capsys.readouterr()
+    assert "nowhere.csv: no such file" in captured.err and "| mrpc | 1 |" in captured.out
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["none.toml"], "none.toml: cannot be read"), (["--seeds", "0", "none.toml"], "--seeds"),
+    (["--train_sizes", "a,b", str(ROOT / "recipes/default.toml")], "expected numbers")])
+def test_mistakes_are_one_clear_line(capsys, arguments, message):
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
