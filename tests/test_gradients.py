@@ -27,7 +27,7 @@ def test_each_row_is_one_tasks_gradient_and_the_gram_matrix_theirs():
         shared.receive(row)
         loss.backward()
     expected = torch.stack(expected)
-    assert_close(shared.flat, expected)
+    assert_close(shared.flat, expected)  # no table: all parameters are in the flat buffers
     assert_close(shared.gram(2), (expected.double() @ expected.double().T), rtol=1e-6, atol=1e-6)
     shared.combine(torch.tensor([0.5, -2.0]))
     assert_close(torch.cat([p.grad.flatten() for p in parameters]), 0.5 * expected[0] - 2 * expected[1])
@@ -47,17 +47,25 @@ def test_one_row_adds_the_tasks_up_and_is_cleared_for_the_next_step():
         assert_close(parameter.grad, gradient)
 
 
-def test_a_sparse_gradient_of_a_look_up_lands_in_the_dense_buffer():
+def test_a_look_up_tables_gradient_is_kept_by_its_rows_and_is_the_dense_one():
     torch.manual_seed(0)
-    table = torch.nn.Parameter(torch.randn(10, 4))
-    ids = torch.tensor([1, 3, 1, 9])
-    weights = torch.randn(4, 4)
-    (torch.nn.functional.embedding(ids, table) * weights).sum().backward()
-    expected = table.grad
-    shared = SharedGradients([table], 1)
-    shared.receive(0)
-    (torch.nn.functional.embedding(ids, table, sparse=True) * weights).sum().backward()
-    assert_close(shared.flat[0].view(10, 4), expected)
+    table, weight = torch.nn.Parameter(torch.randn(10, 4)), torch.nn.Parameter(torch.randn(4))
+    shared = SharedGradients([table, weight], 2, table)
+    for step in range(3):  # rows of earlier steps must be cleared
+        expected = []
+        for row in range(2):
+            ids = torch.randint(0, 10, (2, 2), generator=torch.Generator().manual_seed(10 * step + row))
+            dense = (torch.nn.functional.embedding(ids, table) * weight).sin().sum()
+            expected.append(torch.cat([g.flatten() for g in torch.autograd.grad(dense, [table, weight])]))
+            shared.receive(row)
+            shared.read_ids(row, ids)
+            (torch.nn.functional.embedding(ids, table, sparse=True) * weight).sin().sum().backward()
+        expected = torch.stack(expected)
+        assert_close(shared.gram(2), expected.double() @ expected.double().T, rtol=1e-5, atol=1e-6)
+        shared.combine(torch.tensor([0.5, -2.0]))
+        found = torch.cat([table.grad.flatten(), weight.grad])
+        assert_close(found, 0.5 * expected[0] - 2 * expected[1])
+        assert shared.norm() == pytest.approx(found.norm().item(), rel=1e-5)
 
 
 def test_gradients_longer_than_a_slice():

@@ -138,12 +138,13 @@ class Trainer:
         self._load_optimizer(optimizer, average, tensors)
         # A plain sum needs one buffer, into which all tasks add; keeping tasks apart needs one for each.
         apart = stage.combine not in ("sum", "mean") or stage.log_conflicts
-        shared = SharedGradients([p for p in encoder.parameters() if p.requires_grad],
-                                 len(trained) if apart else 1)
+        table = encoder.embeddings.word_embeddings
+        shared = SharedGradients([p for p in encoder.parameters() if p.requires_grad], len(trained) if apart else 1,
+                                 table.weight if table.weight.requires_grad else None)
         surgery = SurgeryState(state.surgery)
         own = [parameter for task in tasks.values() for parameter in task.parameters()]
         # The look-up's gradient touches a few rows of a large table: kept sparse until it is added to the buffer.
-        encoder.embeddings.word_embeddings.sparse = bool(shared.parameters)
+        table.sparse = table.weight.requires_grad
         self.say(f"{title}: {', '.join(trained)}; {stage.epochs} epochs of {per_epoch:,} steps, "
                  f"mixing {stage.mixing}, gradients by {stage.combine}")
         autocast = torch.autocast("cuda", torch.bfloat16) if self.device.type == "cuda" else nullcontext()
@@ -167,19 +168,18 @@ class Trainer:
                 row = rows.index(name) if apart else 0
                 shared.receive(row, clear=name not in losses if apart else position == 0)
                 batch = batches[name].batch(state.drawn.get(name, 0)).to(self.device)
+                shared.read_ids(row, batch.tokens.input_ids)
                 state.drawn[name] = state.drawn.get(name, 0) + 1
                 with autocast:
                     loss = stage.loss_weights.get(name, 1.0) * self._loss(stage, tasks[name], batch)
                 loss.backward()
                 losses[name] = loss.detach()
             record = {"stage": state.stage, "step": state.step, "lr": rates[0] * factor}
-            if self._combine(stage, shared, rows, apart, surgery, seed, record):
-                norm = clip_gradients(shared, own, stage.clip)
+            if self._combine(stage, shared, own, rows, apart, surgery, seed, record):
                 optimizer.step()
                 if average is not None:
                     average.update(state.step, total)
                     state.averaged = average.count
-                record |= {"gradient_norm": float(norm)}
             state.step += 1
             bar.update()
             record["loss"] = {name: round(float(loss), 6) for name, loss in losses.items()}
@@ -222,20 +222,28 @@ class Trainer:
             loss = loss + stage.smart * smart_penalty(task, encoder, batch, outputs)
         return task.regularized(loss)
 
-    def _combine(self, stage: Stage, shared: SharedGradients, rows: list[str], apart: bool, surgery: SurgeryState,
-                 seed: str, record: dict) -> bool:
-        """Makes one gradient of the tasks' ones. False where one is not finite: the step is skipped, and counted."""
+    def _combine(self, stage: Stage, shared: SharedGradients, own: list[nn.Parameter], rows: list[str], apart: bool,
+                 surgery: SurgeryState, seed: str, record: dict) -> bool:
+        """Makes one gradient of the tasks' ones, no longer than stage.clip. False where one is not finite: the step is
+        then skipped, and counted."""
         state = self.state
+        weights = torch.ones(1, dtype=torch.float64)
         try:
             if apart and len(rows) > 1 and shared.parameters:
                 gram = shared.gram(len(rows))
                 record["conflict"] = {k: round(v, 4) for k, v in conflict_cosines(gram, rows).items()}
                 generator = torch.Generator().manual_seed(seed_of(seed, "surgery", state.step))
-                shared.combine(combine_weights(stage.combine, gram, rows, generator, surgery))
+                weights = combine_weights(stage.combine, gram, rows, generator, surgery)
                 state.surgery = surgery.targets
-            elif stage.combine == "mean" and len(rows) > 1:
-                shared.flat[0].mul_(1 / len(rows))
-            if not math.isfinite(shared.norm()):
+                # The combination's length is in the Gram matrix already: no pass over the gradients for it.
+                norm = math.sqrt(max(0.0, float(weights @ gram @ weights)))
+            else:
+                if stage.combine == "mean":
+                    weights /= len(rows)
+                norm = shared.norm() * float(weights[0])
+            norms = [torch.linalg.vector_norm(p.grad) for p in own if p.grad is not None]
+            norm = math.hypot(norm, float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0)
+            if not math.isfinite(norm):
                 raise FloatingPointError(f"the gradient of {', '.join(rows)} is not finite")
         except FloatingPointError as error:
             state.bad_steps += 1
@@ -246,6 +254,15 @@ class Trainer:
                                  "in a row; lower the learning rate") from None
             return False
         state.bad_steps = 0
+        record["gradient_norm"] = norm
+        if stage.clip and norm > stage.clip:
+            scale = stage.clip / norm
+            weights *= scale
+            for parameter in own:
+                if parameter.grad is not None:
+                    parameter.grad.mul_(scale)
+        if len(weights) > 1 or weights[0] != 1:
+            shared.combine(weights)
         return True
 
     # ---- after an epoch ----------------------------------------------------------------------------------------------
@@ -319,17 +336,3 @@ class Trainer:
             for name, mean in average.mean.items():
                 if f"average.{name}" in tensors:
                     mean.copy_(tensors[f"average.{name}"])
-
-
-@torch.no_grad()
-def clip_gradients(shared: SharedGradients, own: list[nn.Parameter], limit: float) -> torch.Tensor:
-    """Scales all gradients down to a common norm of at most `limit` (0: leaves them). Returns the norm before."""
-    norms = [shared.norm()] + [torch.linalg.vector_norm(p.grad) for p in own if p.grad is not None]
-    norm = torch.linalg.vector_norm(torch.stack(norms))
-    if limit and norm > limit:
-        scale = limit / (norm + 1e-6)
-        shared.flat[0].mul_(scale)
-        for parameter in own:
-            if parameter.grad is not None:
-                parameter.grad.mul_(scale)
-    return norm
