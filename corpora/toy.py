@@ -190,7 +190,7 @@ def _split(items: list, sizes: dict[str, int]) -> dict[str, list]:
     return parts
 
 
-def write_course_files(directory: Path, seed: int = 11711, train: int = 1000, dev: int = 300, test: int = 300):
+def write_course_files(directory: Path, seed: int = 11711, train: int = 600, dev: int = 300, test: int = 300):
     """SST-, CFIMDB-, Quora- and STS-like files in the course's format and under its names, and NLI as JSON lines."""
     directory = Path(directory)
     sizes = {"train": train, "dev": dev, "test": test}

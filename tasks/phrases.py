@@ -70,7 +70,7 @@ def pool_spans(hidden: Tensor, spans: Tensor, pooling: str, scores: Tensor | Non
     chosen = scores[places]  # [F, r]
     # Any shift leaves a softmax as it is; each span's own maximum keeps the exponentials in range.
     highest = chosen.new_full((len(spans), chosen.shape[1]), -torch.inf)
-    highest = highest.index_reduce(0, owners, chosen.detach(), "amax")
+    highest = highest.scatter_reduce(0, owners[:, None].expand_as(chosen), chosen.detach(), "amax")
     weights = (chosen - highest[owners]).exp()
     weights = weights / torch.zeros_like(highest).index_add(0, owners, weights)[owners]
     return hidden.new_zeros(len(spans), hidden.shape[1]).index_add(

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import torch
 
+from minbert.attention import SelfAttention
 from minbert.bert import BertModel
 from minbert.config import BertConfig
+from minbert.dropout import Dropout
 from minbert.pretrained import fetch
 from minbert.tokenizer import BertTokenizer
 from minbert.weights import export, load_encoder, write_atomically
@@ -35,12 +37,13 @@ def build_model(recipe: Recipe, config: BertConfig, encoder, tokenizer: BertToke
     return MultitaskModel(encoder, tasks)
 
 
-def set_encoder_dropout(config: BertConfig, encoder: torch.nn.Module, p: float):
-    config.hidden_dropout_prob = config.attention_probs_dropout_prob = p
+def set_encoder_dropout(encoder: BertModel, p: float):
+    """Both of the encoder's rates: of hidden states and of attention weights."""
+    encoder.config.hidden_dropout_prob = encoder.config.attention_probs_dropout_prob = p
     for module in encoder.modules():
-        if hasattr(module, "dropout_p"):
+        if isinstance(module, SelfAttention):
             module.dropout_p = p
-        if type(module).__name__ == "Dropout":
+        elif isinstance(module, Dropout):
             module.p = p
 
 
@@ -80,7 +83,7 @@ class Program:
         if report.missing or report.unexpected:
             say(f"{model_directory}: {report}")
         if self.recipe.encoder_dropout is not None:
-            set_encoder_dropout(encoder.config, encoder, self.recipe.encoder_dropout)
+            set_encoder_dropout(encoder, self.recipe.encoder_dropout)
         self.tokenizer = tokenizer
         self.model = build_model(self.recipe, encoder.config, encoder, tokenizer)
         self.data = load_data(dict(self.model.tasks.items()), self.recipe, self.data_directory, self.limit, say)
