@@ -13,7 +13,7 @@ import random
 import sys
 from pathlib import Path
 
-from train_multitask import Parser, positive, rate, run_directory
+from training.commandline import Parser, positive, rate, run_directory
 from training.recipe import Recipe, load_recipe
 
 HERE = Path(__file__).parent

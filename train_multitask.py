@@ -11,20 +11,13 @@ import dataclasses
 import sys
 from pathlib import Path
 
+from training.commandline import Parser, positive, rate, run_directory
 from training.recipe import USUAL_TASKS, Recipe, load_recipe
 
 HERE = Path(__file__).parent
 DEFAULT_RECIPE = HERE / "recipes" / "default.toml"
 GENERATED = Path("data") / "generated"
 COURSE_TASKS = ("sst", "para", "sts")
-
-
-class Parser(argparse.ArgumentParser):
-    """One line instead of the whole usage: the user asked one thing and should read one answer."""
-
-    def error(self, message: str):
-        print(f"error: {message} (see --help)", file=sys.stderr)
-        sys.exit(2)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -56,20 +49,6 @@ def parser() -> argparse.ArgumentParser:
             result.add_argument(f"--{name}_{split}_out", type=Path, metavar="FILE", help=argparse.SUPPRESS
                                 if name not in COURSE_TASKS else f"predictions of task {name}, {split}")
     return result
-
-
-def positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected 1 or more")
-    return value
-
-
-def rate(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < 10:
-        raise argparse.ArgumentTypeError(f"{text}: expected a learning rate from 0 to 10")
-    return value
 
 
 def override(recipe: Recipe, flags: argparse.Namespace) -> Recipe:
@@ -113,18 +92,6 @@ def data_directory(flags: argparse.Namespace, recipe: Recipe) -> Path:
           "training works, and nothing about language.")
     write_course_files(GENERATED)
     return GENERATED
-
-
-def run_directory(flags: argparse.Namespace, recipe: Recipe, text: str) -> Path:
-    """--out, or runs/<recipe>; a folder that holds another recipe's run is left alone and a number is added."""
-    base = flags.out or Path("runs") / recipe.name
-    number, candidate = 1, base
-    while (candidate / "recipe.toml").exists() and (candidate / "recipe.toml").read_text(encoding="utf-8") != text:
-        if flags.out is not None:
-            raise ValueError(f"{base}: holds a run of another recipe, data or flags; choose another --out")
-        number += 1
-        candidate = base.with_name(f"{base.name}-{number}")
-    return candidate
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -99,8 +99,8 @@ def test_the_plan_is_the_entropic_optimum_with_the_right_margins(seed):
     constraints = [{"type": "eq", "fun": lambda x, k=k: x.reshape(3, 3)[k].sum() - margins[k]} for k in range(3)]
     constraints += [{"type": "eq", "fun": lambda x, k=k: x.reshape(3, 3)[:, k].sum() - margins[k]} for k in range(2)]
     # The last column's sum follows from the others; a solver does not like to be told twice.
-    found = optimize.minimize(loss, np.outer(margins, margins).ravel() / 4, bounds=[(1e-6, None)] * 9, constraints=constraints,
-                              options={"ftol": 1e-14, "maxiter": 1000})
+    found = optimize.minimize(loss, np.outer(margins, margins).ravel() / 4, bounds=[(1e-6, None)] * 9,
+                              constraints=constraints, options={"ftol": 1e-14, "maxiter": 1000})
     np.testing.assert_allclose(plan, found.x.reshape(3, 3)[:2, :2], atol=1e-4)
 
 

@@ -8,6 +8,7 @@ from conftest import ROOT
 import pretrain_tft
 import train_multitask
 from corpora import toy
+from training.recipe import load_recipe
 
 QUICK = ["--epochs", "1", "--steps_per_epoch", "2", "--batch_size", "8", "--no_progress"]
 
@@ -51,7 +52,9 @@ def test_pairs_aligned_elsewhere_and_the_recipes_and_flags(tmp_path, monkeypatch
                                 "5", "--seed", "3", "--lr", "1e-4", *QUICK])
     assert status == 0
     saved = (tmp_path / "runs" / "full" / "recipe.toml").read_text()
-    assert 'pooling = "mean"' in saved and 'ablation = "three_way"' in saved and "seed = 3" in saved
+    options = load_recipe(tmp_path / "runs" / "full" / "recipe.toml").tasks["tft"].options
+    assert options == {"dropout": 0.2, "ablation": "three_way", "features": "simple", "pooling": "mean"}
+    assert "seed = 3" in saved
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
