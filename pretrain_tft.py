@@ -18,6 +18,7 @@ from training.recipe import Recipe, load_recipe
 
 HERE = Path(__file__).parent
 DEFAULT_RECIPE = HERE / "recipes" / "tft" / "full.toml"
+GENERATED_RECIPE = HERE / "recipes" / "tft" / "generated.toml"  # where no corpus is given either
 GENERATED = Path("data") / "generated" / "paraphrases.tsv"
 GENERATED_PAIRS = 3000
 
@@ -25,7 +26,8 @@ GENERATED_PAIRS = 3000
 def parser() -> argparse.ArgumentParser:
     result = Parser(description=__doc__.splitlines()[0])
     result.add_argument("--corpus", type=Path, help="TSV of pairs, or aligned JSON lines (default: generated)")
-    result.add_argument("--recipe", type=Path, default=DEFAULT_RECIPE)
+    result.add_argument("--recipe", type=Path, help="TOML file (default: recipes/tft/full.toml; with no corpus, "
+                                                    "recipes/tft/generated.toml)")
     result.add_argument("--weights", help="encoder to start from: a directory, a hub id, or all-MiniLM-L6-v2")
     result.add_argument("--out", type=Path, help="run folder (default: runs/<recipe>)")
     result.add_argument("--pooling", choices=("max", "mean", "attentive"), help="of a phrase's token vectors")
@@ -112,6 +114,7 @@ def prepare(flags: argparse.Namespace, recipe: Recipe, corpus: Path, folder: Pat
 def run(flags: argparse.Namespace) -> int:
     from training.program import Program
 
+    flags.recipe = flags.recipe or (DEFAULT_RECIPE if flags.corpus else GENERATED_RECIPE)
     recipe = override(load_recipe(flags.recipe), flags)
     if flags.corpus is not None and not flags.corpus.is_file():
         raise ValueError(f"{flags.corpus}: no such file; expected paraphrase pairs (TSV) or aligned ones (JSON lines)")

@@ -1,4 +1,6 @@
 """Word alignment and phrase extraction, against definitions written out and against gold that the project makes."""
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,9 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from alignment import __main__ as program
+from alignment import evaluate as evaluation
 from alignment.corpus import Pair, Settings, align_corpus, read_pairs
+from alignment.evaluate import crosses, word_scores
 from alignment.extraction import EXTRACTORS, bracket, extract, koehn, trees
 from alignment.jsonl import (
     AlignedPair,
@@ -398,3 +402,34 @@ def test_a_broken_corpus_is_one_clear_line(tmp_path, tiny_directory, capsys, tex
 def test_read_pairs_keeps_unusual_lines(tmp_path):
     (tmp_path / "p.tsv").write_text('"We won\tHe said "so\n')
     assert read_pairs(tmp_path / "p.tsv")[0].source == ['"', "We", "won"]
+
+
+# ---- against gold ----------------------------------------------------------------------------------------------------
+
+
+def test_word_scores_are_macro_means():
+    found, gold = [{(0, 0), (1, 1)}, set()], [{(0, 0)}, set()]
+    assert word_scores(found, gold) == pytest.approx((0.75, 1.0, 2 * 0.75 / 1.75))
+    assert word_scores([set()], [{(0, 0)}])[1] == 0
+
+
+def test_spans_that_cut_a_chunk_cross_it():
+    assert crosses((1, 3), [(0, 2)]) and crosses((0, 2), [(1, 3)])
+    assert not crosses((0, 2), [(0, 2)]) and not crosses((0, 4), [(1, 2)]) and not crosses((1, 2), [(0, 4)])
+
+
+def test_the_evaluation_beats_the_baseline_on_generated_pairs(capsys):
+    assert evaluation.main(["phrases", "toy", "--limit", "100"]) == 0
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()[4:]]
+    recall = {(row[0], row[1]): float(row[4]) for row in rows}
+    assert recall["transport", "bracket"] > recall["identity", "bracket"] + 0.1
+
+
+def test_word_evaluation_of_a_gold_file(tmp_path, tiny_directory, capsys):
+    row = {"source": ["the", "dog"], "target": ["the", "dog"], "sure": [[0, 0], [1, 1]]}
+    (tmp_path / "g.jsonl").write_text(json.dumps(row) + "\n")
+    assert evaluation.main(["words", str(tmp_path / "g.jsonl"), "--weights", str(tiny_directory)]) == 0
+    assert "| identity |  | 1.000 | 1.000 | 1.000 |" in capsys.readouterr().out
+    (tmp_path / "g.jsonl").write_text("{}\n")
+    assert evaluation.main(["words", str(tmp_path / "g.jsonl")]) == 2
+    assert "g.jsonl:1: " in capsys.readouterr().err

@@ -82,5 +82,5 @@ def test_mistakes_are_one_clear_line(tmp_path, monkeypatch, capsys, tiny_directo
 def test_with_no_flags_it_learns_the_generated_corpus(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert pretrain_tft.main(["--no_progress"]) == 0
-    results = json.loads((tmp_path / "runs" / "full" / "results.json").read_text())
+    results = json.loads((tmp_path / "runs" / "generated" / "results.json").read_text())
     assert results["dev"]["tft"]["phrasal"]["value"] >= 0.9 and results["dev"]["tft"]["sentential"]["value"] >= 0.9

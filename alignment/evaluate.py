@@ -1,0 +1,162 @@
+"""How good are word links and phrase pairs? Precision, recall and F1 against gold, by method and layer.
+
+    python -m alignment.evaluate words gold.jsonl     # {"source", "target", "sure": [[i, j]], "possible": [[i, j]]}
+    python -m alignment.evaluate phrases gold.jsonl   # {"source", "target", "chunks": [{"source": [i], "target": [j]}]}
+    python -m alignment.evaluate phrases toy          # generated pairs, whose gold is known
+
+Words: gold is sure and possible links together; precision and recall are means over sentences and F1 is of the means
+(macro, as Arase et al. 2023). Phrases: gold is aligned chunks of two or more words on both sides; recall is of exact
+spans, crossing the share of our pairs that cut a gold chunk in two.
+"""
+import argparse
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from alignment.extraction import EXTRACTORS, extract
+from alignment.trees import boundary_strengths
+from alignment.words import METHODS, align, cosine_matrix, default_layer, word_vectors
+from corpora import toy
+from corpora.tables import read_lines
+from minbert.bert import BertModel
+from minbert.pretrained import DEFAULT, fetch
+from minbert.tokenizer import BertTokenizer
+from minbert.weights import load_encoder
+
+
+@dataclass
+class GoldPair:
+    source: list[str]
+    target: list[str]
+    links: set[tuple[int, int]]
+    phrases: set[tuple[int, int, int, int]]  # of two or more words on both sides
+    chunks: tuple[list[tuple[int, int]], list[tuple[int, int]]]  # every chunk of each side, for crossings
+
+
+def _span(words: list[int]) -> tuple[int, int] | None:
+    return (words[0], words[-1] + 1) if words and words == list(range(words[0], words[-1] + 1)) else None
+
+
+def read_gold(path: Path) -> list[GoldPair]:
+    """Raises ValueError with the line of a row that is not in one of the two forms."""
+    pairs = []
+    for number, line in enumerate(read_lines(path), start=1):
+        try:
+            row = json.loads(line)
+            links = {tuple(link) for link in row.get("sure", []) + row.get("possible", [])}
+            phrases, chunks = set(), ([], [])
+            for chunk in row.get("chunks", []):
+                spans = (_span(chunk["source"]), _span(chunk["target"]))
+                for side in (0, 1):
+                    if spans[side]:
+                        chunks[side].append(spans[side])
+                if all(spans) and all(b - a > 1 for a, b in spans):
+                    phrases.add((*spans[0], *spans[1]))
+            pairs.append(GoldPair(row["source"], row["target"], links, phrases, chunks))
+        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path}:{number}: {error!r}; expected source, target, and sure or chunks") from None
+    return pairs
+
+
+def toy_gold(count: int) -> list[GoldPair]:
+    pairs = []
+    for row in toy.rows(toy.aligned_row, count, 11711, "alignment gold"):
+        spans = [tuple(a) for a in row["alignments"]]
+        pairs.append(GoldPair(row["source"], row["target"], set(),
+                              {a for a in spans if a[1] - a[0] > 1 and a[3] - a[2] > 1},
+                              ([a[:2] for a in spans], [a[2:] for a in spans])))
+    return pairs
+
+
+def word_scores(found: list[set], gold: list[set]) -> tuple[float, float, float]:
+    """Macro precision, recall and their F1. A sentence without links found, or without gold, counts as precise, or as
+    recalled, where the other side is empty too."""
+    precision = np.mean([len(f & g) / len(f) if f else float(not g) for f, g in zip(found, gold, strict=True)])
+    recall = np.mean([len(f & g) / len(g) if g else float(not f) for f, g in zip(found, gold, strict=True)])
+    return float(precision), float(recall), float(2 * precision * recall / max(precision + recall, 1e-12))
+
+
+def crosses(span: tuple[int, int], chunks: list[tuple[int, int]]) -> bool:
+    return any(a < span[0] < b < span[1] or span[0] < a < span[1] < b for a, b in chunks)
+
+
+def evaluate_words(gold: list[GoldPair], encoder: BertModel, tokenizer: BertTokenizer, layers: list[int]) -> list[list]:
+    """Rows [method, layer, P, R, F1]; identity has no layer."""
+    vectors = word_vectors(encoder, tokenizer, [p.source for p in gold] + [p.target for p in gold], tuple(layers))
+    answers = [pair.links for pair in gold]
+    rows = []
+    for method in METHODS:
+        for index, layer in enumerate(layers[:1] if method == "identity" else layers):
+            center = np.concatenate([v[:, index] for v in vectors]).mean(axis=0)
+            found = [set(align(method, pair.source, pair.target, cosine_matrix(
+                vectors[i][:, index], vectors[len(gold) + i][:, index], center))) for i, pair in enumerate(gold)]
+            rows.append([method, "" if method == "identity" else layer, *word_scores(found, answers)])
+    return rows
+
+
+def evaluate_phrases(gold: list[GoldPair], encoder: BertModel, tokenizer: BertTokenizer) -> list[list]:
+    """Rows [method, extractor, pairs a source word, precision, recall, F1, crossing]. Precision counts only our pairs
+    whose both spans are gold chunks: what lies above or inside a chunk has no gold answer."""
+    depth = encoder.config.num_hidden_layers
+    layers = (default_layer(depth), min(default_layer(depth) + 1, depth))
+    vectors = word_vectors(encoder, tokenizer, [p.source for p in gold] + [p.target for p in gold], layers)
+    center = np.concatenate([v[:, 0] for v in vectors]).mean(axis=0)
+    rows = []
+    for method in METHODS:
+        for extractor in EXTRACTORS:
+            pairs = hits = judged = answers = crossing = words = 0
+            for i, pair in enumerate(gold):
+                source, target = vectors[i], vectors[len(gold) + i]
+                links = align(method, pair.source, pair.target, cosine_matrix(source[:, 0], target[:, 0], center))
+                strengths = [boundary_strengths(pair.source, source[:, 1]),
+                             boundary_strengths(pair.target, target[:, 1])]
+                found = extract(extractor, links, *strengths)
+                pairs += len(found)
+                words += len(pair.source)
+                hits += len(set(found) & pair.phrases)
+                answers += len(pair.phrases)
+                judged += sum(f[:2] in pair.chunks[0] and f[2:] in pair.chunks[1] for f in found)
+                crossing += sum(crosses(f[:2], pair.chunks[0]) or crosses(f[2:], pair.chunks[1]) for f in found)
+            precision, recall = hits / max(judged, 1), hits / max(answers, 1)
+            rows.append([method, extractor, pairs / max(words, 1), precision, recall,
+                         2 * precision * recall / max(precision + recall, 1e-12), crossing / max(pairs, 1)])
+    return rows
+
+
+def markdown(header: list[str], rows: list[list]) -> str:
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    lines += ["| " + " | ".join(f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row) + " |"
+              for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m alignment.evaluate", description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("words", "phrases"))
+    parser.add_argument("gold", help="JSON lines, or toy")
+    parser.add_argument("--weights", default=DEFAULT)
+    parser.add_argument("--limit", type=int, help="at most so many pairs")
+    options = parser.parse_args(arguments)
+    try:
+        gold = toy_gold(500) if options.gold == "toy" else read_gold(Path(options.gold))
+        gold = gold[:options.limit]
+        encoder, tokenizer, _ = load_encoder(fetch(options.weights))
+        if options.what == "words":
+            layers = list(range(encoder.config.num_hidden_layers + 1))
+            text = markdown(["method", "layer", "precision", "recall", "F1"],
+                            evaluate_words(gold, encoder, tokenizer, layers))
+        else:
+            text = markdown(["method", "extractor", "pairs a word", "precision", "recall", "F1", "crossing"],
+                            evaluate_phrases(gold, encoder, tokenizer))
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(f"{options.gold}: {len(gold):,} pairs\n\n{text}", end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
