@@ -13,7 +13,7 @@ import random
 import sys
 from pathlib import Path
 
-from training.commandline import Parser, positive, rate, run_directory
+from training.commandline import Parser, guarded, positive, rate, run_directory
 from training.recipe import Recipe, load_recipe
 
 HERE = Path(__file__).parent
@@ -132,15 +132,7 @@ def run(flags: argparse.Namespace) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    flags = parser().parse_args(arguments)
-    try:
-        return run(flags)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; the same command goes on from the last saved state", file=sys.stderr)
-        return 130
+    return guarded(run, parser().parse_args(arguments))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import dataclasses
 import sys
 from pathlib import Path
 
-from training.commandline import Parser, positive, rate, run_directory
+from training.commandline import Parser, guarded, positive, rate, run_directory
 from training.recipe import USUAL_TASKS, Recipe, load_recipe
 
 HERE = Path(__file__).parent
@@ -79,7 +79,7 @@ def override(recipe: Recipe, flags: argparse.Namespace) -> Recipe:
 
 def data_directory(flags: argparse.Namespace, recipe: Recipe) -> Path:
     """--data; else data/ where it has the recipe's files; else the generated corpus, which is said aloud."""
-    from corpora.toy import write_course_files
+    from corpora.toy import write_course_files, write_glue_files
 
     if flags.data is not None:
         if not flags.data.is_dir():
@@ -91,19 +91,13 @@ def data_directory(flags: argparse.Namespace, recipe: Recipe) -> Path:
     print(f"No data given (--data): using a small GENERATED corpus, written to {GENERATED}. Its scores say that "
           "training works, and nothing about language.")
     write_course_files(GENERATED)
+    if any(task.kind == "glue" for task in recipe.tasks.values()):
+        write_glue_files(GENERATED)
     return GENERATED
 
 
 def main(arguments: list[str] | None = None) -> int:
-    flags = parser().parse_args(arguments)
-    try:
-        return run(flags)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; the same command goes on from the last saved state", file=sys.stderr)
-        return 130
+    return guarded(run, parser().parse_args(arguments))
 
 
 def run(flags: argparse.Namespace) -> int:

@@ -9,7 +9,6 @@ Words: gold is sure and possible links together; precision and recall are means 
 spans, crossing the share of our pairs that cut a gold chunk in two.
 """
 import argparse
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from alignment.extraction import EXTRACTORS, extract
 from alignment.trees import boundary_strengths
 from alignment.words import METHODS, align, cosine_matrix, default_layer, word_vectors
 from corpora import toy
-from corpora.tables import read_lines
+from corpora.tables import parse_object, read_lines
 from minbert.bert import BertModel
 from minbert.pretrained import DEFAULT, fetch
 from minbert.tokenizer import BertTokenizer
@@ -44,8 +43,8 @@ def read_gold(path: Path) -> list[GoldPair]:
     """Raises ValueError with the line of a row that is not in one of the two forms."""
     pairs = []
     for number, line in enumerate(read_lines(path), start=1):
+        row = parse_object(line, f"{path}:{number}")
         try:
-            row = json.loads(line)
             links = {tuple(link) for link in row.get("sure", []) + row.get("possible", [])}
             phrases, chunks = set(), ([], [])
             for chunk in row.get("chunks", []):
@@ -56,7 +55,7 @@ def read_gold(path: Path) -> list[GoldPair]:
                 if all(spans) and all(b - a > 1 for a, b in spans):
                     phrases.add((*spans[0], *spans[1]))
             pairs.append(GoldPair(row["source"], row["target"], links, phrases, chunks))
-        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError) as error:
             raise ValueError(f"{path}:{number}: {error!r}; expected source, target, and sure or chunks") from None
     return pairs
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from corpora.tables import read_lines
+from corpora.tables import parse_object, read_lines
 
 _WORD = re.compile(r"\w+(?:[-'’.,]\w+)*|[^\w\s]")
 
@@ -47,12 +47,7 @@ def _spans(values, limits: tuple[int, ...], where: str, name: str) -> list[tuple
 
 
 def parse_line(line: str, where: str) -> AlignedPair:
-    try:
-        values = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{where}: {error}; expected one JSON object a line") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"{where}: found a JSON {type(values).__name__}; expected an object")
+    values = parse_object(line, where)
     for name in ("source", "target"):
         words = values.get(name)
         if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):

@@ -142,18 +142,24 @@ def _named(path: Path, rows: list[tuple[int, list[str]]], columns: Sequence[str]
     return result
 
 
+def parse_object(line: str, where: str) -> dict:
+    """A line's JSON object. Raises ValueError that begins with `where` for anything else."""
+    try:
+        values = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{where}: {error}; expected one JSON object a line") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{where}: found a JSON {type(values).__name__}; expected an object")
+    return values
+
+
 def read_json_lines(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> list[Row]:
     """One JSON object a line; numbers and lists arrive as their JSON text."""
     rows = []
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
-        try:
-            values = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise ValueError(f"{path}:{number}: {error}; expected one JSON object a line") from None
-        if not isinstance(values, dict):
-            raise ValueError(f"{path}:{number}: found a JSON {type(values).__name__}; expected an object")
+        values = parse_object(line, f"{path}:{number}")
         missing = [name for name in columns if name not in values]
         if missing:
             raise ValueError(f"{path}:{number}: no field {', '.join(missing)}; found {', '.join(values)}")

@@ -17,7 +17,7 @@ SIX = [f"{task}-{split}-output.csv" for task in ("sst", "para", "sts") for split
 def run(*arguments, cwd, expect=0):
     """The program in a process of its own, as a user starts it."""
     result = subprocess.run([sys.executable, str(ROOT / "train_multitask.py"), "--no_progress", *map(str, arguments)],
-                            cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+                            cwd=cwd, capture_output=True, text=True, timeout=2400, check=False)
     assert result.returncode == expect, result.stdout + result.stderr
     return result
 
@@ -172,6 +172,12 @@ def test_a_broken_checkpoint_is_one_clear_line(trained, tmp_path, monkeypatch, c
     assert status == 2 and error.count("\n") == 1 and "model.safetensors: " in error
     expected = {"truncated": "cut short", "another shape": "has shape [7, 32]", "another model": "not a checkpoint of"}
     assert expected[damage] in error
+
+
+def test_a_glue_recipe_runs_with_no_data_too(tmp_path, tiny_directory):
+    result = run("--recipe", ROOT / "recipes" / "glue" / "rte.toml", "--weights", tiny_directory, "--epochs", 1,
+                 "--limit", 20, cwd=tmp_path)
+    assert "GENERATED corpus" in result.stdout and (tmp_path / "runs/rte/predictions/RTE.tsv").exists()
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """What the programs' command lines share: one line for a mistake, checked numbers, the choice of a run folder."""
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from training.recipe import Recipe
@@ -12,6 +13,18 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str):
         print(f"error: {message} (see --help)", file=sys.stderr)
         sys.exit(2)
+
+
+def guarded(run: Callable[[argparse.Namespace], int], flags: argparse.Namespace) -> int:
+    """run(flags), with what a user can cause as one line and exit status 2."""
+    try:
+        return run(flags)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from the last saved state", file=sys.stderr)
+        return 130
 
 
 def positive(text: str) -> int:
