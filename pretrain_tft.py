@@ -25,7 +25,7 @@ GENERATED_PAIRS = 3000
 
 def parser() -> argparse.ArgumentParser:
     result = Parser(description=__doc__.splitlines()[0])
-    result.add_argument("--corpus", type=Path, help="TSV of pairs, or aligned JSON lines (default: generated)")
+    result.add_argument("--corpus", type=Path, help="pairs (TSV), or aligned pairs (.jsonl, .wa, .phrases)")
     result.add_argument("--recipe", type=Path, help="TOML file (default: recipes/tft/full.toml; with no corpus, "
                                                     "recipes/tft/generated.toml)")
     result.add_argument("--weights", help="encoder to start from: a directory, a hub id, or all-MiniLM-L6-v2")
@@ -83,14 +83,14 @@ def generated_corpus() -> Path:
 def prepare(flags: argparse.Namespace, recipe: Recipe, corpus: Path, folder: Path):
     """Aligns the corpus where it is not yet, and writes train.jsonl, dev.jsonl and test.jsonl into the folder."""
     from alignment.corpus import Settings, write_corpus
-    from alignment.jsonl import read_aligned
+    from alignment.jsonl import ALIGNED_SUFFIXES, read_any
     from minbert.pretrained import fetch
     from minbert.weights import load_encoder, write_atomically
 
     if all((folder / f"{split}.jsonl").exists() for split in ("train", "dev", "test")):
         return
-    if corpus.suffix == ".jsonl":
-        pairs = read_aligned(corpus)
+    if corpus.suffix in ALIGNED_SUFFIXES:
+        pairs = read_any(corpus)
     else:
         encoder, tokenizer, _ = load_encoder(fetch(recipe.weights))
         print(f"aligning {corpus}: {flags.method}, phrases by {flags.extractor}")

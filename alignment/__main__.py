@@ -28,6 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--layer", type=int, help="of the encoder (default: the middle one)")
     parser.add_argument("--min_words", type=int, default=2)
     parser.add_argument("--max_words", type=int)
+    parser.add_argument("--trees", type=Path, help="two bracketed trees a line: only constituents become phrases")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--no_progress", action="store_true")
     options = parser.parse_args(arguments)
@@ -36,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         settings = Settings(options.method, options.extractor, options.layer, options.min_words, options.max_words)
         started = time.monotonic()
         aligned = write_corpus(options.corpus, options.out, encoder, tokenizer, settings, options.workers,
-                               not options.no_progress)
+                               not options.no_progress, options.trees)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

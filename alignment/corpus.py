@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from alignment.extraction import extract
 from alignment.jsonl import AlignedPair, parse_line, read_pharaoh, split_words
-from alignment.trees import boundary_strengths, tree_spans
+from alignment.trees import Span, boundary_strengths, read_brackets, tree_spans
 from alignment.words import align, batched, cosine_matrix, default_layer, word_vectors
 from corpora.tables import read_lines
 from minbert.bert import BertModel
@@ -37,10 +37,15 @@ class Pair:
     source: list[str]
     target: list[str]
     links: list[tuple[int, int]] | None = None
+    spans: tuple[list[Span], list[Span]] | None = None  # constituents by a real parser
 
 
-def read_pairs(path: Path) -> list[Pair]:
-    """Raises ValueError with the line of a row without two sentences."""
+def read_pairs(path: Path, trees: Path | None = None) -> list[Pair]:
+    """Raises ValueError with the line of a row without two sentences.
+
+    trees: a file of as many lines, each two bracketed trees separated by a tab; their leaves are then the words, and
+    only their constituents become phrases.
+    """
     pairs = []
     for number, line in enumerate(read_lines(path), start=1):
         fields = line.split("\t")
@@ -54,6 +59,16 @@ def read_pairs(path: Path) -> list[Pair]:
             pairs.append(Pair(split_words(fields[0]), split_words(fields[1])))
     if not pairs:
         raise ValueError(f"{path}: empty; expected two sentences a line, separated by a tab")
+    if trees is not None:
+        lines = read_lines(trees)
+        if len(lines) != len(pairs):
+            raise ValueError(f"{trees}: {len(lines)} lines of trees for {len(pairs)} pairs of {path}")
+        for number, (line, pair) in enumerate(zip(lines, pairs, strict=True), start=1):
+            sides = line.split("\t")
+            if len(sides) != 2:
+                raise ValueError(f"{trees}:{number}: found {len(sides)} columns; expected two bracketed trees")
+            (pair.source, source), (pair.target, target) = (read_brackets(s, f"{trees}:{number}") for s in sides)
+            pair.spans = (source, target)
     return pairs
 
 
@@ -67,11 +82,13 @@ def extract_pair(work: tuple[Pair, np.ndarray, np.ndarray, np.ndarray, Settings]
                       cosine_matrix(source[:, 0], target[:, 0], center))
     strengths = [boundary_strengths(words, vectors[:, 1])
                  for words, vectors in ((pair.source, source), (pair.target, target))]
-    phrases = extract(settings.extractor, links, *strengths, settings.min_words, settings.max_words)
+    phrases = extract(settings.extractor, links, *strengths, settings.min_words, settings.max_words,
+                      pair.spans)
     inventories = []
     for side, strength in enumerate(strengths):
         aligned = {phrase[2 * side:2 * side + 2] for phrase in phrases}
-        nodes = {span for span in tree_spans(strength) if span[1] - span[0] >= settings.min_words}
+        nodes = pair.spans[side] if pair.spans else tree_spans(strength)
+        nodes = {span for span in nodes if span[1] - span[0] >= settings.min_words}
         inventories.append(sorted(aligned | nodes))
     return AlignedPair(pair.source, pair.target, phrases, *inventories)
 
@@ -109,9 +126,9 @@ def align_corpus(pairs: list[Pair], encoder: BertModel, tokenizer: BertTokenizer
 
 
 def write_corpus(corpus: Path, out: Path, encoder: BertModel, tokenizer: BertTokenizer, settings: Settings,
-                 workers: int = 1, progress: bool = True) -> list[AlignedPair]:
+                 workers: int = 1, progress: bool = True, trees: Path | None = None) -> list[AlignedPair]:
     """Aligns a file into a file. A part that an interrupted call left is gone on with; the result appears whole."""
-    pairs = read_pairs(corpus)
+    pairs = read_pairs(corpus, trees)
     part = out.with_name(out.name + ".part")
     out.parent.mkdir(parents=True, exist_ok=True)
     done = []

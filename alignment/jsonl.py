@@ -86,11 +86,12 @@ def _find(words: list[str], phrase: list[str]) -> tuple[int, int] | None:
     return None
 
 
-def read_phrase_lines(source: str, target: str, lines: list[str], where: str) -> AlignedPair:
+def read_phrase_lines(source: str, target: str, lines: list[str], where: str, first: int = 1) -> AlignedPair:
     """A pair and its phrases in the form of Arase's released files: `c8 on the mat ||| c12 on the floor mat` a line,
-    `---` for a phrase without a partner. Phrases are found in the sentences by their words."""
+    `---` for a phrase without a partner. Phrases are found in the sentences by their words. first: number of the first
+    of these lines, for errors."""
     pair = AlignedPair(source.split(), target.split(), [])
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines, start=first):
         sides = line.split("|||")
         if len(sides) != 2:
             raise ValueError(f"{where}:{number}: found {line[:60]!r}; expected 'id words ||| id words'")
@@ -109,6 +110,34 @@ def read_phrase_lines(source: str, target: str, lines: list[str], where: str) ->
         if None not in spans:
             pair.alignments.append((*spans[0], *spans[1]))
     return pair
+
+
+def read_phrase_file(path: Path) -> list[AlignedPair]:
+    """Blocks separated by blank lines: the source sentence, the target sentence, then phrase lines as above."""
+    pairs, block, first = [], [], 1
+    for number, line in enumerate([*read_lines(path), ""], start=1):
+        if line.strip():
+            if not block:
+                first = number
+            block.append(line)
+        elif block:
+            if len(block) < 2:
+                raise ValueError(f"{path}:{first}: a block of one line; expected source, target and phrases")
+            pairs.append(read_phrase_lines(block[0], block[1], block[2:], str(path), first + 2))
+            block = []
+    return pairs
+
+
+def read_any(path: Path) -> list[AlignedPair]:
+    """Aligned pairs by the file's suffix: .jsonl ours, .wa iSTS, .phrases the released files' form."""
+    readers = {".jsonl": read_aligned, ".wa": lambda file: [chunks.pair for chunks in read_ists(file)],
+               ".phrases": read_phrase_file}
+    if path.suffix not in readers:
+        raise ValueError(f"{path}: unknown form of aligned pairs; expected {', '.join(readers)}")
+    return readers[path.suffix](path)
+
+
+ALIGNED_SUFFIXES = (".jsonl", ".wa", ".phrases")
 
 
 def _chunk_span(numbers: list[int]) -> tuple[int, int] | None:

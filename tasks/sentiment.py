@@ -18,7 +18,7 @@ from tasks.metrics import accuracy, macro_f1
 from tasks.pooling import POOLINGS
 from tasks.task import Batch, Dataset, Example, Task
 
-SST_CLASSES, CFIMDB_CLASSES = 5, 2
+SST_CLASSES = 5
 
 
 def labelled_examples(path: Path, rows: list[Row], split: str, sentences: tuple[str, ...], label: str, read_label

@@ -90,10 +90,6 @@ class Batch:
         return Batch(self.tokens.to(device), None if self.labels is None else self.labels.to(device),
                      self.groups.to(device))
 
-    def __len__(self) -> int:
-        """Examples, not sequences; only known where there are labels."""
-        return len(self.labels) if self.labels is not None else len(self.tokens.input_ids)
-
 
 class NewLayers(nn.Module):
     """Transformer layers of a task's own, on top of the shared encoder (which may be frozen below them)."""

@@ -17,6 +17,7 @@ from alignment.jsonl import (
     AlignedPair,
     parse_line,
     read_aligned,
+    read_any,
     read_ists,
     read_pharaoh,
     read_phrase_lines,
@@ -387,6 +388,35 @@ def test_links_made_elsewhere_are_used(tmp_path, tiny_directory):
     assert program.main([str(corpus), "--out", str(out), "--weights", str(tiny_directory), "--no_progress",
                          "--workers", "1"]) == 0
     assert {(0, 2, 2, 4), (2, 4, 0, 2)} <= set(read_aligned(out)[0].alignments)
+
+
+def test_real_trees_replace_ours(tmp_path, tiny_directory, capsys):
+    (tmp_path / "p.tsv").write_text("a b c d\tc d a b\t0-2 1-3 2-0 3-1\n")
+    (tmp_path / "t.tsv").write_text("(S (X a) (Y b c) (Z d))\t(S (A c d) (B a b))\n")
+    arguments = [str(tmp_path / "p.tsv"), "--out", str(tmp_path / "o.jsonl"), "--weights", str(tiny_directory),
+                 "--no_progress", "--workers", "1", "--trees", str(tmp_path / "t.tsv")]
+    assert program.main(arguments) == 0
+    (pair,) = read_aligned(tmp_path / "o.jsonl")
+    assert pair.alignments == [(0, 4, 0, 4)]  # "a b" and "c d" are no constituents of the source
+    assert pair.source_phrases == [(0, 4), (1, 3)]
+    (tmp_path / "t.tsv").write_text("(S a b)\n")
+    assert program.main([*arguments[:2], str(tmp_path / "o2.jsonl"), *arguments[3:]]) == 2
+    assert "t.tsv:1: found 1 columns" in capsys.readouterr().err
+
+
+def test_aligned_files_of_every_form(tmp_path):
+    (tmp_path / "a.phrases").write_text("a cat\na small cat\nc1 cat ||| c2 small cat\n\n"
+                                        "a dog\nthe dog\nc1 dog ||| c1 dog\n")
+    first, second = read_any(tmp_path / "a.phrases")
+    assert first.alignments == [(1, 2, 1, 3)] and second.target == ["the", "dog"]
+    (tmp_path / "b.phrases").write_text("a\nb\n\n\nonly\n")
+    with pytest.raises(ValueError, match="b.phrases:5: a block of one line"):
+        read_any(tmp_path / "b.phrases")
+    (tmp_path / "c.phrases").write_text("a\nb\nc1 x ||| c2 b\n")
+    with pytest.raises(ValueError, match="c.phrases:3: the phrase 'x'"):
+        read_any(tmp_path / "c.phrases")
+    with pytest.raises(ValueError, match="unknown form"):
+        read_any(tmp_path / "d.txt")
 
 
 @pytest.mark.parametrize(("text", "message"), [

@@ -61,7 +61,6 @@ class TrainerState:
     averaged: int = 0  # updates of the weight average
     surgery: dict[str, float] = field(default_factory=dict)
     log_bytes: int = 0  # length of metrics.jsonl when this state was saved
-    finished: bool = False
 
 
 def seed_of(*parts) -> int:
@@ -109,7 +108,6 @@ class Trainer:
             tensors = {}
             self.state = TrainerState(stage=self.state.stage + 1, log_bytes=self.log_path.stat().st_size,
                                       skipped_steps=self.state.skipped_steps)
-            self.state.finished = self.state.stage == len(self.recipe.stage)
             self._save(None, None)
 
     def _train_stage(self, stage: Stage, tensors: dict[str, torch.Tensor]):
