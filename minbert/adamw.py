@@ -10,8 +10,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-# Elements a slice: 5 tensors of 512 KB, within two cores' second-level caches. On a GPU, where launches cost, all.
-CPU_SLICE = 1 << 17
+# Elements a slice: 5 tensors of 1 MB, about what the second-level caches of a few cores hold, and so many that starting
+# the threads for one does not show. On a GPU, where launches cost, all.
+CPU_SLICE = 1 << 18
 
 
 def _slices(tensor: Tensor, size: int) -> tuple[Tensor, ...]:

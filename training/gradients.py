@@ -10,8 +10,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-# Elements a slice: K slices together stay in the processor's cache while all their inner products are taken.
-SLICE = 1 << 16
+# Elements a slice: few enough that K slices stay in the processor's caches while all their inner products are taken,
+# and so many that starting the threads for one does not show.
+SLICE = 1 << 18
 
 
 class SharedGradients:
@@ -61,15 +62,16 @@ class SharedGradients:
         By dot products, not a matrix product: those may run in reduced precision (see Recipe.matmul_precision).
         """
         parts = [self.flat[:rows]] + ([self._table_rows(rows)[1]] if self.table is not None else [])
-        slices = [piece for part in parts
-                  for piece in (part.split(SLICE, dim=1) if part.device.type == "cpu" else [part])]
-        entries = [[sum(torch.dot(piece[i], piece[j]).double() for piece in slices) if j >= i else None
-                    for j in range(rows)] for i in range(rows)]
-        result = torch.zeros(rows, rows, dtype=torch.float64)
-        for i in range(rows):
-            for j in range(i, rows):
-                result[i, j] = result[j, i] = float(entries[i][j])
-        return result
+        entries = [(i, j) for i in range(rows) for j in range(i, rows)]
+        totals = dict.fromkeys(entries, 0.0)
+        for part in parts:
+            for piece in part.split(SLICE, dim=1) if part.device.type == "cpu" else [part]:
+                # All products before the first is asked for: a GPU is then waited for once.
+                products = [torch.dot(piece[i], piece[j]) for i, j in entries]
+                for entry, product in zip(entries, products, strict=True):
+                    totals[entry] += product.item()
+        return torch.tensor([[totals[min(i, j), max(i, j)] for j in range(rows)] for i in range(rows)],
+                            dtype=torch.float64)
 
     def combine(self, weights: Tensor):
         """Row 0 becomes the weighted sum of the first len(weights) rows, and every parameter's gradient."""
