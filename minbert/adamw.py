@@ -1,8 +1,8 @@
 """AdamW from scratch: Adam (Kingma & Ba 2015, algorithm 1) with decoupled weight decay (Loshchilov & Hutter 2019).
 
 Three variants of one step: bias-corrected as published; the course's "efficient" form (Kingma & Ba, end of section 2),
-which folds both corrections into the step size and so leaves eps uncorrected; and none. Each tensor is updated in
-slices that stay in the processor's cache: seven passes over a slice cost one trip to memory instead of seven.
+which folds both corrections into the step size and so leaves eps uncorrected; and none. On a CPU a tensor is updated in
+slices that stay in the cache: seven passes over a slice cost one trip to memory instead of seven.
 """
 import math
 from collections.abc import Iterable
@@ -11,22 +11,21 @@ import torch
 from torch import Tensor
 
 # Elements a slice: 5 tensors of 1 MB, about what the second-level caches of a few cores hold, and so many that starting
-# the threads for one does not show. On a GPU, where launches cost, all.
-CPU_SLICE = 1 << 18
-
-
-def _slices(tensor: Tensor, size: int) -> tuple[Tensor, ...]:
-    return tensor.view(-1).split(size)
+# the threads for one does not show.
+SLICE = 1 << 18
 
 
 class AdamW(torch.optim.Optimizer):
     """lr: step size; betas: decay of the two moment averages; eps: added to the denominator; weight_decay: fraction of
     lr by which a parameter shrinks each step, apart from its gradient. correct_bias: divide the moments by 1 - beta^t.
     efficient: the folded form. A parameter whose gradient is None is left alone; one whose gradient is zero decays.
+    foreach: update many tensors by one multi-tensor operation (fast on a GPU) instead of tensor by tensor in slices
+    (fast on a CPU); None chooses by the device.
     """
 
     def __init__(self, params: Iterable, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
-                 eps: float = 1e-8, weight_decay: float = 0.01, correct_bias: bool = True, efficient: bool = False):
+                 eps: float = 1e-8, weight_decay: float = 0.01, correct_bias: bool = True, efficient: bool = False,
+                 foreach: bool | None = None):
         if not lr >= 0:
             raise ValueError(f"lr is {lr!r}; expected 0 or more")
         if not all(0 <= beta < 1 for beta in betas):
@@ -36,7 +35,7 @@ class AdamW(torch.optim.Optimizer):
         if not weight_decay >= 0:
             raise ValueError(f"weight_decay is {weight_decay!r}; expected 0 or more")
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
-                                  "correct_bias": correct_bias, "efficient": efficient})
+                                  "correct_bias": correct_bias, "efficient": efficient, "foreach": foreach})
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -45,12 +44,23 @@ class AdamW(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
+            together: dict[tuple, list[Tensor]] = {}  # parameters that one multi-tensor operation can take
             for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, group)
+                if parameter.grad is None:
+                    continue
+                state = self._state_of(parameter)
+                state["step"] += 1
+                foreach = parameter.device.type != "cpu" if group["foreach"] is None else group["foreach"]
+                if foreach:
+                    key = (parameter.device, parameter.dtype, state["step"])
+                    together.setdefault(key, []).append(parameter)
+                else:
+                    self._update_in_slices(parameter, group)
+            for parameters in together.values():
+                self._update_together(parameters, group)
         return loss
 
-    def _update(self, parameter: Tensor, group: dict):
+    def _state_of(self, parameter: Tensor) -> dict:
         if parameter.grad.is_sparse:
             raise ValueError("AdamW needs a dense gradient: with decay and momentum every row moves at every step")
         state = self.state[parameter]
@@ -58,25 +68,29 @@ class AdamW(torch.optim.Optimizer):
             state["step"] = 0
             state["exp_avg"] = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
             state["exp_avg_sq"] = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
-        state["step"] += 1
+        return state
+
+    @staticmethod
+    def _scales(step: int, group: dict) -> tuple[float, float]:
+        """(step size, divisor of the second moment's root) at a step counted from 1."""
         beta1, beta2 = group["betas"]
-        step_size, root_scale = group["lr"], 1.0
-        if group["correct_bias"]:
-            correction1, correction2 = 1 - beta1 ** state["step"], 1 - beta2 ** state["step"]
-            step_size /= correction1
-            if group["efficient"]:
-                step_size *= math.sqrt(correction2)
-            else:
-                root_scale = math.sqrt(correction2)
+        if not group["correct_bias"]:
+            return group["lr"], 1.0
+        root = math.sqrt(1 - beta2**step)
+        step_size = group["lr"] / (1 - beta1**step)
+        return (step_size * root, 1.0) if group["efficient"] else (step_size, root)
+
+    def _update_in_slices(self, parameter: Tensor, group: dict):
+        state = self.state[parameter]
+        beta1, beta2 = group["betas"]
+        step_size, root_scale = self._scales(state["step"], group)
         # Parameters of a model are contiguous; any other is updated as a copy and written back.
         values, gradient = parameter.contiguous(), parameter.grad.contiguous()
-        size = CPU_SLICE if parameter.device.type == "cpu" else max(parameter.numel(), 1)
-        # One scratch for all slices: fresh memory for each would cost more than the root itself.
         tiny = torch.finfo(values.dtype).tiny
-        scratch = torch.empty(min(size, values.numel()), dtype=values.dtype, device=values.device)
-        for value, grad, mean, square in zip(_slices(values, size), _slices(gradient, size),
-                                             _slices(state["exp_avg"], size), _slices(state["exp_avg_sq"], size),
-                                             strict=True):
+        # One scratch for all slices: fresh memory for each would cost more than the root itself.
+        scratch = torch.empty(min(SLICE, values.numel()), dtype=values.dtype, device=values.device)
+        for value, grad, mean, square in zip(*(tensor.view(-1).split(SLICE) for tensor in (
+                values, gradient, state["exp_avg"], state["exp_avg_sq"])), strict=True):
             value.mul_(1 - group["lr"] * group["weight_decay"])
             mean.lerp_(grad, 1 - beta1)  # m = beta1 m + (1 - beta1) g
             square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)  # v = beta2 v + (1 - beta2) g^2
@@ -88,6 +102,23 @@ class AdamW(torch.optim.Optimizer):
             value.addcdiv_(mean, denominator.add_(group["eps"]), value=-step_size)
         if values is not parameter:
             parameter.copy_(values)
+
+    def _update_together(self, parameters: list[Tensor], group: dict):
+        """The same arithmetic, each line for all parameters at once; all have taken equally many steps."""
+        gradients = [parameter.grad for parameter in parameters]
+        means = [self.state[parameter]["exp_avg"] for parameter in parameters]
+        squares = [self.state[parameter]["exp_avg_sq"] for parameter in parameters]
+        beta1, beta2 = group["betas"]
+        step_size, root_scale = self._scales(self.state[parameters[0]]["step"], group)
+        torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
+        torch._foreach_lerp_(means, gradients, 1 - beta1)
+        torch._foreach_mul_(squares, beta2)
+        torch._foreach_addcmul_(squares, gradients, gradients, value=1 - beta2)
+        denominators = torch._foreach_sqrt(squares)
+        if root_scale != 1.0:
+            torch._foreach_div_(denominators, root_scale)
+        torch._foreach_add_(denominators, group["eps"])
+        torch._foreach_addcdiv_(parameters, means, denominators, value=-step_size)
 
 
 def parameter_groups(named_parameters: Iterable[tuple[str, Tensor]], weight_decay: float) -> list[dict]:

@@ -23,11 +23,12 @@ def walk(optimizer_of, steps, dtype=torch.float64, size=(7, 3), scale=1.0):
     return torch.stack(history)
 
 
+@pytest.mark.parametrize("foreach", [True, False])
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 @pytest.mark.parametrize("scale", [1e-10, 1.0, 1e10])
-def test_equals_torch_over_1000_steps_in_float64(weight_decay, scale):
+def test_equals_torch_over_1000_steps_in_float64(foreach, weight_decay, scale):
     settings = {"lr": 1e-2, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": weight_decay}
-    ours = walk(lambda p: AdamW(p, **settings), 1000, scale=scale)
+    ours = walk(lambda p: AdamW(p, **settings, foreach=foreach), 1000, scale=scale)
     theirs = walk(lambda p: torch.optim.AdamW(p, **settings), 1000, scale=scale)
     assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
@@ -39,11 +40,12 @@ def test_tensors_longer_than_a_slice_equal_torch():
     assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("foreach", [True, False])
 @pytest.mark.parametrize(("correct_bias", "efficient"), [(True, True), (False, False)])
-def test_other_variants_equal_their_formula(correct_bias, efficient):
+def test_other_variants_equal_their_formula(correct_bias, efficient, foreach):
     """Kingma & Ba 2015, algorithm 1, and the reordering at the end of section 2, one number at a time."""
     lr, beta1, beta2, eps, decay = 0.01, 0.9, 0.999, 1e-6, 0.2
-    found = walk(lambda p: AdamW(p, lr, (beta1, beta2), eps, decay, correct_bias, efficient), 50)
+    found = walk(lambda p: AdamW(p, lr, (beta1, beta2), eps, decay, correct_bias, efficient, foreach), 50)
     generator = torch.Generator().manual_seed(0)
     value = torch.randn(7, 3, dtype=torch.float64, generator=generator)
     m, v = torch.zeros_like(value), torch.zeros_like(value)
@@ -54,6 +56,21 @@ def test_other_variants_equal_their_formula(correct_bias, efficient):
         step = lr * math.sqrt(1 - beta2**t) / (1 - beta1**t) if correct_bias else lr
         value = value - lr * decay * value - step * m / (v.sqrt() + eps)
         assert_close(found[t - 1], value, rtol=1e-12, atol=1e-12)
+
+
+def test_parameters_of_different_ages_are_updated_together():
+    settings = {"lr": 0.1, "weight_decay": 0.1}
+    results = []
+    for foreach in (True, False):
+        torch.manual_seed(0)
+        parameters = [torch.nn.Parameter(torch.randn(3)) for _ in range(4)]
+        optimizer = AdamW(parameters, **settings, foreach=foreach)
+        for step in range(5):
+            for index, parameter in enumerate(parameters):
+                parameter.grad = torch.randn(3) if step >= index else None
+            optimizer.step()
+        results.append(torch.stack([parameter.detach() for parameter in parameters]))
+    assert_close(results[0], results[1])
 
 
 def test_state_dict_round_trip_goes_on_alike():
