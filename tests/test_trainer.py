@@ -144,6 +144,30 @@ def test_early_stopping_and_the_best_epoch_is_kept(tmp_path, toy_directory, tiny
     assert len(epochs) == 3
 
 
+def test_a_run_killed_after_its_last_epoch_stops_as_well(tmp_path, toy_directory, tiny_tokenizer, monkeypatch):
+    stages = [{"tasks": ["sts"], "epochs": 50, "steps_per_epoch": 1, "patience": 2, "optimizer": {"lr": 0.0}}]
+    trainer = make_trainer(tmp_path, toy_directory, tiny_tokenizer, stages)
+
+    def dies(path, model):
+        raise Killed
+
+    monkeypatch.setattr(checkpoint, "load_model", dies)  # the first thing after the last epoch was saved
+    with pytest.raises(Killed):
+        trainer.train()
+    monkeypatch.undo()
+    make_trainer(tmp_path, toy_directory, tiny_tokenizer, stages).train()
+    assert (tmp_path / "metrics.jsonl").read_text().count('"epoch"') == 3
+
+
+@pytest.mark.parametrize("falls", [1, 2])
+def test_a_stage_ends_at_the_given_number_of_decreases(tmp_path, toy_directory, tiny_tokenizer, monkeypatch, falls):
+    scores = iter([0.5, 0.4, 0.6, 0.7, 0.5, 0.9, 0.9])
+    monkeypatch.setattr("training.trainer.selection_score", lambda tasks, results: next(scores))
+    make_trainer(tmp_path, toy_directory, tiny_tokenizer, [
+        {"tasks": ["sts"], "epochs": 7, "steps_per_epoch": 1, "stop_after_decreases": falls}]).train()
+    assert (tmp_path / "metrics.jsonl").read_text().count('"epoch"') == {1: 2, 2: 5}[falls]
+
+
 def test_a_gradient_that_is_not_finite_is_skipped_then_stops_the_run(tmp_path, toy_directory, tiny_tokenizer):
     trainer = make_trainer(tmp_path, toy_directory, tiny_tokenizer, [
         {"tasks": ["sst", "sts"], "epochs": 1, "steps_per_epoch": 20, "combine": "pcgrad"}])

@@ -68,6 +68,15 @@ def seed_of(*parts) -> int:
     return int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:8], "big") >> 1
 
 
+def stop_reason(stage: Stage, state: TrainerState) -> str | None:
+    """Why the stage ends before its last step, by its stopping rules; None where it goes on."""
+    if stage.patience and state.epochs_since_best >= stage.patience:
+        return f"no better dev score for {stage.patience} epochs"
+    if stage.stop_after_decreases and state.decreases >= stage.stop_after_decreases:
+        return f"the dev score fell {state.decreases} times"
+    return None
+
+
 def steps_per_epoch(stage: Stage, batches: dict[str, TaskBatches]) -> int:
     if isinstance(stage.steps_per_epoch, int):
         return stage.steps_per_epoch
@@ -150,7 +159,8 @@ class Trainer:
         bar = tqdm(total=total, initial=state.step, disable=not self.progress, unit="step", leave=False,
                    dynamic_ncols=True, mininterval=1.0)
         self.model.train()
-        while state.step < total:
+        # Asked before a step, not after an epoch: a run that was killed in between must stop as well.
+        while state.step < total and not stop_reason(stage, state):
             torch.manual_seed(seed_of(seed, state.step))
             names = tasks_at(state.step, total, {name: b.per_epoch for name, b in batches.items()},
                              {name: len(self.data[name].train) for name in trained}, stage.mixing, seed,
@@ -189,16 +199,12 @@ class Trainer:
                     self._end_epoch(stage, title, tasks, state.step // per_epoch)
                 self._save(optimizer, average)
                 last_save = time.monotonic()
-                if stage.patience and state.epochs_since_best >= stage.patience:
-                    self.say(f"{title}: no better dev score for {stage.patience} epochs; stopping")
-                    break
-                if stage.stop_after_decreases and state.decreases >= stage.stop_after_decreases:
-                    self.say(f"{title}: the dev score fell {state.decreases} times; stopping")
-                    break
             elif time.monotonic() - last_save > SAVE_EVERY:
                 self._save(optimizer, average)
                 last_save = time.monotonic()
         bar.close()
+        if state.step < total:
+            self.say(f"{title}: {stop_reason(stage, state)}; stopped")
         if stage.keep == "best":
             checkpoint.load_model(self._best_path(), self.model)
             self.say(f"{title}: keeping epoch {state.best_epoch}, dev score {state.best_score:.4f}")
