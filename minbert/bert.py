@@ -116,6 +116,15 @@ class Pooler(nn.Module):
         return self.dense(first).tanh()
 
 
+def initialize(model: nn.Module, config: BertConfig):
+    """BERT's initial weights: normal matrices and embeddings, zero biases; LayerNorm keeps torch's ones and zeros."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            module.weight.data.normal_(std=config.initializer_range)
+        if isinstance(module, nn.Linear):
+            module.bias.data.zero_()
+
+
 class BertModel(nn.Module):
     """The encoder. `fused = False` switches every layer to the written-out attention of the lesson."""
 
@@ -126,13 +135,7 @@ class BertModel(nn.Module):
         self.encoder = Encoder(config)
         self.pooler = Pooler(config)
         self.fused = True
-        self.apply(self._initialize)
-
-    def _initialize(self, module: nn.Module):
-        if isinstance(module, nn.Linear | nn.Embedding):
-            module.weight.data.normal_(std=self.config.initializer_range)
-        if isinstance(module, nn.Linear):
-            module.bias.data.zero_()
+        initialize(self, config)
 
     def check_inputs(self, input_ids: Tensor, token_type_ids: Tensor):
         """Raises ValueError where an id would index outside an embedding table (on a GPU that kills the process)."""

@@ -86,15 +86,14 @@ def piece_spans(owners: list[int], spans: list[Span], kept: int) -> dict[Span, S
         last[word] = position
     found = {}
     for start, end in spans:
-        # A word may have no token (a control character): the span then starts at its first word that has one.
-        words = [word for word in range(start, end) if word in first]
-        if words and len(words) == end - start and last[words[-1]] < kept:
-            found[(start, end)] = (first[words[0]], last[words[-1]] + 1)
+        whole = all(word in first for word in range(start, end))  # a control character, say, has no token
+        if whole and last[end - 1] < kept:
+            found[(start, end)] = (first[start], last[end - 1] + 1)
     return found
 
 
 class Phrases(Task):
-    metric = "phrasal"
+    metric = "phrasal"  # where the ablation has it
     classes = 2  # its metrics are accuracies, so that no score is moved as a correlation's
     sequences_per_example = 2
     prediction_header = None  # a training signal, not an answer anyone hands in
@@ -113,6 +112,7 @@ class Phrases(Task):
         self.exclude_aligned, self.all_random_sources = exclude_aligned, all_random_sources
         self.phrasal = ablation != "sentence_only"
         self.sentential = ablation in ("full", "sentence_only")
+        self.metric = "phrasal" if self.phrasal else "sentential"
         self.random_pairs = ablation != "binary"
         size = self.hidden_size * (4 if features == "full" else 2)
         self.phrase_head = nn.Linear(size, 2 if ablation == "binary" else 3) if self.phrasal else None
@@ -298,5 +298,4 @@ class Phrases(Task):
         both = {"phrasal": share(0)} if self.phrasal else {}
         if self.sentential:
             both["sentential"] = share(2)
-        self.metric = next(iter(both))
         return both

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from minbert.bert import BertModel, BertOutput, Layer
+from minbert.bert import BertModel, BertOutput, Layer, initialize
 from minbert.config import BertConfig
 from minbert.dropout import Dropout
 from minbert.packing import Packing
@@ -97,10 +97,7 @@ class NewLayers(nn.Module):
     def __init__(self, config: BertConfig, count: int):
         super().__init__()
         self.layer = nn.ModuleList(Layer(config) for _ in range(count))
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                module.weight.data.normal_(std=config.initializer_range)
-                module.bias.data.zero_()
+        initialize(self, config)
 
     def forward(self, output: BertOutput, packing: Packing) -> BertOutput:
         hidden = packing.pack(output.last_hidden_state)

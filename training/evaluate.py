@@ -42,16 +42,14 @@ def predict(task: Task, encoder: BertModel, examples: list[Example], device: tor
     return result
 
 
-def measure(task: Task, predictions: np.ndarray, examples: list[Example], intervals: bool = True
-            ) -> dict[str, Metric]:
+def measure(task: Task, predictions: np.ndarray, examples: list[Example]) -> dict[str, Metric]:
     """Each of the task's metrics, the deciding one first."""
     labels = np.array([example.label for example in examples])
     functions = task.metrics()
     result = {}
     for name in sorted(functions, key=lambda name: name != task.metric):
         value = functions[name](predictions, labels)
-        low, high = bootstrap_interval(functions[name], predictions, labels) if intervals else (value, value)
-        result[name] = Metric(value, low, high)
+        result[name] = Metric(value, *bootstrap_interval(functions[name], predictions, labels))
     return result
 
 

@@ -271,14 +271,13 @@ class Trainer:
 
     # ---- after an epoch ----------------------------------------------------------------------------------------------
 
-    def evaluate(self, tasks: dict[str, Task], limit: int | None, intervals: bool = True) -> dict:
+    def evaluate(self, tasks: dict[str, Task], limit: int | None) -> dict:
         """Metrics of each task on its dev set (a sample of it where limited), and how many rows that were."""
         results, counts = {}, {}
         for name, task in tasks.items():
             everything = self.data[name].dev
             examples = sample(everything, limit, f"{self.recipe.seed}/{name}/dev-sample")
-            results[name] = measure(task, predict(task, self.model.encoder, examples, self.device), examples,
-                                    intervals)
+            results[name] = measure(task, predict(task, self.model.encoder, examples, self.device), examples)
             counts[name] = (len(examples), len(everything))
         return {"results": results, "counts": counts}
 
