@@ -24,7 +24,8 @@ from training import checkpoint
 from training.data import load_data
 from training.evaluate import leaderboard_score, measure, predict, table
 from training.recipe import Recipe, recipe_to_toml
-from training.trainer import MultitaskModel, Trainer, seed_of
+from training.step import seed_of
+from training.trainer import MultitaskModel, Trainer
 
 
 def build_model(recipe: Recipe, config: BertConfig, encoder, tokenizer: BertTokenizer) -> MultitaskModel:

@@ -1,40 +1,29 @@
-"""The one training loop: for every step, next tasks, loss, backward, combine, clip, step; then evaluate, save, log.
+"""The one training loop: for every step, take it (step.py), log it; then, after an epoch, evaluate and save.
 
 There are no callbacks. What must survive a restart is TrainerState plus tensors by name; all randomness of a step is
 drawn from (seed, stage, step), so a run that is killed and started again comes to the same bits on a CPU.
 """
 import dataclasses
-import hashlib
 import json
 import math
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import nn
 from tqdm import tqdm
 
-from minbert.adamw import AdamW
 from minbert.bert import BertModel
-from tasks.task import Batch, Task
+from tasks.task import Task
 from training import checkpoint
-from training.averaging import WeightAverage
-from training.batching import TaskBatches
 from training.data import TaskData, sample
 from training.evaluate import leaderboard_score, measure, predict, selection_score, table
-from training.gradients import SharedGradients
-from training.mixing import tasks_at
-from training.parameters import freeze, optimizer_groups
-from training.rdrop import rdrop_loss
 from training.recipe import Recipe, Stage
-from training.schedules import rate_factor
-from training.smart import smart_penalty
-from training.surgery import SurgeryState, combine_weights, conflict_cosines
+from training.step import StageSteps, StepState
 
 SAVE_EVERY = 120.0  # seconds between saved states within an epoch
-PATIENT_STEPS = 10  # steps in a row with a gradient that is not finite, after which the run stops
 
 
 class MultitaskModel(nn.Module):
@@ -47,25 +36,16 @@ class MultitaskModel(nn.Module):
 
 
 @dataclass
-class TrainerState:
+class TrainerState(StepState):
+    """Everything besides tensors that must survive a restart."""
+
     stage: int = 0
-    step: int = 0  # steps done of this stage
-    drawn: dict[str, int] = field(default_factory=dict)  # batches drawn of each task in this stage
     best_score: float = -math.inf  # of this stage
     best_epoch: int = 0
     epochs_since_best: int = 0
     last_score: float = -math.inf
     decreases: int = 0  # of the dev score from one epoch to the next
-    bad_steps: int = 0  # in a row, with a gradient that was not finite
-    skipped_steps: int = 0
-    averaged: int = 0  # updates of the weight average
-    surgery: dict[str, float] = field(default_factory=dict)
     log_bytes: int = 0  # length of metrics.jsonl when this state was saved
-
-
-def seed_of(*parts) -> int:
-    """A 63-bit seed that differs for different parts, the same on every machine."""
-    return int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:8], "big") >> 1
 
 
 def stop_reason(stage: Stage, state: TrainerState) -> str | None:
@@ -75,18 +55,6 @@ def stop_reason(stage: Stage, state: TrainerState) -> str | None:
     if stage.stop_after_decreases and state.decreases >= stage.stop_after_decreases:
         return f"the dev score fell {state.decreases} times"
     return None
-
-
-def steps_per_epoch(stage: Stage, batches: dict[str, TaskBatches]) -> int:
-    if isinstance(stage.steps_per_epoch, int):
-        return stage.steps_per_epoch
-    counts = [task.per_epoch for task in batches.values()]
-    chosen = max(counts) if stage.steps_per_epoch == "longest" else min(counts)
-    if stage.mixing == "cycle":
-        return chosen
-    # Tasks that are drawn one by one: the steps that see every set once, or all sets as often as the shortest.
-    total = sum(counts) if stage.steps_per_epoch == "longest" else chosen * len(counts)
-    return max(1, total // stage.draws)
 
 
 class Trainer:
@@ -117,14 +85,12 @@ class Trainer:
             tensors = {}
             self.state = TrainerState(stage=self.state.stage + 1, log_bytes=self.log_path.stat().st_size,
                                       skipped_steps=self.state.skipped_steps)
-            self._save(None, None)
+            self._save(None)
 
     def _train_stage(self, stage: Stage, tensors: dict[str, torch.Tensor]):
-        recipe, state, encoder = self.recipe, self.state, self.model.encoder
+        state = self.state
         tasks: dict[str, Task] = {name: self.model.tasks[name] for name in stage.tasks}
-        seed = f"{recipe.seed}/{state.stage}"
         title = stage.name or f"stage {state.stage + 1}"
-        freeze(encoder, stage.trainable)
         trained = [name for name in stage.tasks
                    if stage.trainable != "heads" or next(tasks[name].parameters(), None) is not None]
         for name in set(stage.tasks) - set(trained):
@@ -132,78 +98,34 @@ class Trainer:
                      "train; it is only evaluated")
         if not trained:
             raise ValueError(f"{title}: nothing to train: the encoder is frozen, and no head has parameters")
-        batches = {name: TaskBatches(tasks[name], self.data[name].train, stage.batch_size_of(name), f"{seed}/{name}",
-                                     stage.token_budget, name in stage.balanced) for name in trained}
-        per_epoch = steps_per_epoch(stage, batches)
-        total = stage.epochs * per_epoch
-        groups = optimizer_groups(encoder, list(tasks.values()), stage.optimizer.lr, stage.optimizer.head_lr,
-                                  stage.optimizer.weight_decay, stage.optimizer.layer_decay)
-        rates = [group["lr"] for group in groups]
-        optimizer = AdamW(groups, betas=tuple(stage.optimizer.betas), eps=stage.optimizer.eps,
-                          correct_bias=stage.optimizer.correct_bias, efficient=stage.optimizer.efficient)
-        average = None if stage.average == "none" else WeightAverage(stage.average, stage.ema_decay, self.model)
-        self._load_optimizer(optimizer, average, tensors)
-        # A plain sum needs one buffer, into which all tasks add; keeping tasks apart needs one for each.
-        apart = stage.combine not in ("sum", "mean") or stage.log_conflicts
-        table = encoder.embeddings.word_embeddings
-        shared = SharedGradients([p for p in encoder.parameters() if p.requires_grad], len(trained) if apart else 1,
-                                 table.weight if table.weight.requires_grad else None)
-        surgery = SurgeryState(state.surgery)
-        own = [parameter for task in tasks.values() for parameter in task.parameters()]
-        # The look-up's gradient touches a few rows of a large table: kept sparse until it is added to the buffer.
-        table.sparse = table.weight.requires_grad
-        self.say(f"{title}: {', '.join(trained)}; {stage.epochs} epochs of {per_epoch:,} steps, "
+        steps = StageSteps(stage, self.model.encoder, tasks, trained, self.data, self.model,
+                           f"{self.recipe.seed}/{state.stage}", self.device)
+        self._load_optimizer(steps, tensors)
+        self.say(f"{title}: {', '.join(trained)}; {stage.epochs} epochs of {steps.per_epoch:,} steps, "
                  f"mixing {stage.mixing}, gradients by {stage.combine}")
-        autocast = torch.autocast("cuda", torch.bfloat16) if self.device.type == "cuda" else nullcontext()
+        average = steps.average
         last_save = time.monotonic()
-        bar = tqdm(total=total, initial=state.step, disable=not self.progress, unit="step", leave=False,
+        bar = tqdm(total=steps.total, initial=state.step, disable=not self.progress, unit="step", leave=False,
                    dynamic_ncols=True, mininterval=1.0)
         self.model.train()
         # Asked before a step, not after an epoch: a run that was killed in between must stop as well.
-        while state.step < total and not stop_reason(stage, state):
-            torch.manual_seed(seed_of(seed, state.step))
-            names = tasks_at(state.step, total, {name: b.per_epoch for name, b in batches.items()},
-                             {name: len(self.data[name].train) for name in trained}, stage.mixing, seed,
-                             stage.draws, stage.temperature, stage.cap)
-            rows = list(dict.fromkeys(names))  # a task that was drawn twice adds to the same row
-            factor = rate_factor(stage.schedule, state.step, total, stage.warmup)
-            for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate * factor
-            for parameter in own:
-                parameter.grad = None
-            losses = {}
-            for position, name in enumerate(names):
-                row = rows.index(name) if apart else 0
-                shared.receive(row, clear=name not in losses if apart else position == 0)
-                batch = batches[name].batch(state.drawn.get(name, 0)).to(self.device)
-                shared.read_ids(row, batch.tokens.input_ids)
-                state.drawn[name] = state.drawn.get(name, 0) + 1
-                with autocast:
-                    loss = stage.loss_weights.get(name, 1.0) * self._loss(stage, tasks[name], batch)
-                loss.backward()
-                losses[name] = loss.detach()
-            record = {"stage": state.stage, "step": state.step, "lr": rates[0] * factor}
-            if self._combine(stage, shared, own, rows, apart, surgery, seed, record):
-                optimizer.step()
-                if average is not None:
-                    average.update(state.step, total)
-                    state.averaged = average.count
-            state.step += 1
+        while state.step < steps.total and not stop_reason(stage, state):
+            try:
+                record = steps.take(state)
+            except ValueError as error:
+                raise ValueError(f"{title}, {error}") from None
             bar.update()
-            record["loss"] = {name: round(float(loss), 6) for name, loss in losses.items()}
-            self._log(record)
             bar.set_postfix(record["loss"], refresh=False)
-            if state.step % per_epoch == 0:
+            self._log({"stage": state.stage, **record})
+            if state.step % steps.per_epoch == 0:
                 bar.clear()
                 with average.applied() if average is not None else nullcontext():
-                    self._end_epoch(stage, title, tasks, state.step // per_epoch)
-                self._save(optimizer, average)
-                last_save = time.monotonic()
-            elif time.monotonic() - last_save > SAVE_EVERY:
-                self._save(optimizer, average)
+                    self._end_epoch(stage, title, tasks, state.step // steps.per_epoch)
+            if state.step % steps.per_epoch == 0 or time.monotonic() - last_save > SAVE_EVERY:
+                self._save(steps)
                 last_save = time.monotonic()
         bar.close()
-        if state.step < total:
+        if state.step < steps.total:
             self.say(f"{title}: {stop_reason(stage, state)}; stopped")
         if stage.keep == "best":
             checkpoint.load_model(self._best_path(), self.model)
@@ -212,62 +134,6 @@ class Trainer:
             with torch.no_grad():
                 for name, parameter in average.parameters.items():
                     parameter.copy_(average.mean[name] if average.count else parameter)
-
-    def _loss(self, stage: Stage, task: Task, batch: Batch) -> torch.Tensor:
-        encoder = self.model.encoder
-        if not stage.rdrop and not stage.smart:
-            return task.loss(encoder, batch)
-        if stage.rdrop:
-            loss, outputs = rdrop_loss(task, encoder, batch, stage.rdrop)
-        else:
-            outputs = task.outputs(encoder, batch)
-            loss = task.criterion(outputs, batch)
-        if stage.smart:
-            loss = loss + stage.smart * smart_penalty(task, encoder, batch, outputs)
-        return task.regularized(loss)
-
-    def _combine(self, stage: Stage, shared: SharedGradients, own: list[nn.Parameter], rows: list[str], apart: bool,
-                 surgery: SurgeryState, seed: str, record: dict) -> bool:
-        """Makes one gradient of the tasks' ones, no longer than stage.clip. False where one is not finite: the step is
-        then skipped, and counted."""
-        state = self.state
-        weights = torch.ones(1, dtype=torch.float64)
-        try:
-            if apart and len(rows) > 1 and shared.parameters:
-                gram = shared.gram(len(rows))
-                record["conflict"] = {k: round(v, 4) for k, v in conflict_cosines(gram, rows).items()}
-                generator = torch.Generator().manual_seed(seed_of(seed, "surgery", state.step))
-                weights = combine_weights(stage.combine, gram, rows, generator, surgery)
-                state.surgery = surgery.targets
-                # The combination's length is in the Gram matrix already: no pass over the gradients for it.
-                norm = math.sqrt(max(0.0, float(weights @ gram @ weights)))
-            else:
-                if stage.combine == "mean":
-                    weights /= len(rows)
-                norm = shared.norm() * float(weights[0])
-            norms = [torch.linalg.vector_norm(p.grad) for p in own if p.grad is not None]
-            norm = math.hypot(norm, float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0)
-            if not math.isfinite(norm):
-                raise FloatingPointError(f"the gradient of {', '.join(rows)} is not finite")
-        except FloatingPointError as error:
-            state.bad_steps += 1
-            state.skipped_steps += 1
-            record["skipped"] = str(error)
-            if state.bad_steps >= PATIENT_STEPS:
-                raise ValueError(f"stage {state.stage + 1}, step {state.step:,}: {error}, for {PATIENT_STEPS} steps "
-                                 "in a row; lower the learning rate") from None
-            return False
-        state.bad_steps = 0
-        record["gradient_norm"] = norm
-        if stage.clip and norm > stage.clip:
-            scale = stage.clip / norm
-            weights *= scale
-            for parameter in own:
-                if parameter.grad is not None:
-                    parameter.grad.mul_(scale)
-        if len(weights) > 1 or weights[0] != 1:
-            shared.combine(weights)
-        return True
 
     # ---- after an epoch ----------------------------------------------------------------------------------------------
 
@@ -311,15 +177,16 @@ class Trainer:
     def _named(self) -> dict[str, torch.Tensor]:
         return {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
 
-    def _save(self, optimizer: AdamW | None, average: WeightAverage | None):
+    def _save(self, steps: StageSteps | None):
+        """steps: of the stage that is under way; None between two stages."""
         tensors = self._named()
         names = {parameter: name for name, parameter in self.model.named_parameters()}
-        for parameter, moments in (optimizer.state.items() if optimizer is not None else ()):
+        for parameter, moments in (steps.optimizer.state.items() if steps is not None else ()):
             tensors[f"exp_avg.{names[parameter]}"] = moments["exp_avg"]
             tensors[f"exp_avg_sq.{names[parameter]}"] = moments["exp_avg_sq"]
             tensors[f"steps.{names[parameter]}"] = torch.tensor(moments["step"])
-        if average is not None:
-            tensors |= {f"average.{name}": mean for name, mean in average.mean.items()}
+        if steps is not None and steps.average is not None:
+            tensors |= {f"average.{name}": mean for name, mean in steps.average.mean.items()}
         self.state.log_bytes = self.log_path.stat().st_size if self.log_path.exists() else 0
         checkpoint.save_state(self.directory, tensors, dataclasses.asdict(self.state))
 
@@ -327,15 +194,15 @@ class Trainer:
         own = {name.removeprefix("model."): tensor for name, tensor in tensors.items() if name.startswith("model.")}
         self.model.load_state_dict(own)
 
-    def _load_optimizer(self, optimizer: AdamW, average: WeightAverage | None, tensors: dict[str, torch.Tensor]):
+    def _load_optimizer(self, steps: StageSteps, tensors: dict[str, torch.Tensor]):
         for name, parameter in self.model.named_parameters():
             if f"exp_avg.{name}" in tensors:
-                optimizer.state[parameter] = {
+                steps.optimizer.state[parameter] = {
                     "step": int(tensors[f"steps.{name}"]),
                     "exp_avg": tensors[f"exp_avg.{name}"].to(self.device),
                     "exp_avg_sq": tensors[f"exp_avg_sq.{name}"].to(self.device)}
-        if average is not None:
-            average.count = self.state.averaged
-            for name, mean in average.mean.items():
+        if steps.average is not None:
+            steps.average.count = self.state.averaged
+            for name, mean in steps.average.mean.items():
                 if f"average.{name}" in tensors:
                     mean.copy_(tensors[f"average.{name}"])
