@@ -1,45 +1,138 @@
-"""python -m benchmarks [--data DIR] [--batch_size 32] [--repeats 20]: ratios against peers, printed and saved.
+"""python -m benchmarks [PART ...] [--data DIR]: ratios against peers, printed and saved as Markdown and JSON.
 
-Every contestant does the same work in the same process, one round after the other; figures are medians with quartiles.
+Parts: training encoding tokenization optimizer surgery overhead memory (default: all). Every contestant does the same
+work in the same process, one round after the other; figures are medians with quartiles.
 """
 import argparse
+import json
 import sys
 import tempfile
 from pathlib import Path
 
 import torch
 
-from benchmarks import surgery
-from benchmarks.measure import table
+from benchmarks.measure import Comparison, table
+from corpora.tables import read_table
 from corpora.toy import write_course_files
+from minbert.pretrained import DEFAULT
 from minbert.weights import write_atomically
 from training.program import keep_freed_memory
 
 
+def sentences_of(data: Path, count: int) -> list[str]:
+    """The first different sentences of the paraphrase task's dev and train files."""
+    found: dict[str, None] = {}
+    for name in ("quora-dev.csv", "quora-train.csv"):
+        for row in read_table(data / name, ["sentence1", "sentence2"]):
+            found |= dict.fromkeys(text for text in (row.sentence("sentence1"), row.sentence("sentence2")) if text)
+    return list(found)[:count]
+
+
+class Report:
+    """Collects what the parts found, prints it, and keeps it."""
+
+    def __init__(self, out: Path):
+        self.out, self.text, self.records = out, "", []
+
+    def say(self, text: str):
+        print(text, flush=True)
+        self.text += text + "\n"
+        write_atomically(self.out.with_suffix(".md"), lambda path: path.write_text(self.text, encoding="utf-8"))
+
+    def add(self, *comparisons: Comparison):
+        self.say(table(list(comparisons)))
+        self.records += [comparison.record() for comparison in comparisons]
+        write_atomically(self.out.with_suffix(".json"),
+                         lambda path: path.write_text(json.dumps(self.records, indent=1) + "\n", encoding="utf-8"))
+
+
+def training(report: Report, data: Path, options: argparse.Namespace):
+    from benchmarks import training
+
+    for batch_size in options.batch_sizes:
+        report.add(*training.run(data, options.weights, [batch_size], options.batches, options.repeats))
+
+
+def encoding(report: Report, data: Path, options: argparse.Namespace):
+    from benchmarks import encoding
+
+    found, difference = encoding.run(sentences_of(data, options.sentences), options.weights, min(options.repeats, 5))
+    report.add(found)
+    report.say(f"largest difference of our float32 vectors from sentence-transformers': {difference:.1e}\n")
+
+
+def tokenization(report: Report, data: Path, options: argparse.Namespace):
+    from benchmarks import tokenization
+
+    report.add(*tokenization.run(sentences_of(data, options.sentences), options.weights, min(options.repeats, 5)))
+
+
+def optimizer(report: Report, data: Path, options: argparse.Namespace):
+    from benchmarks import optimizer
+
+    report.add(optimizer.run(options.weights, options.repeats))
+
+
+def surgery(report: Report, data: Path, options: argparse.Namespace):
+    from benchmarks import surgery
+
+    torch.set_float32_matmul_precision("medium")
+    report.add(surgery.run(data, options.weights, 32, options.repeats))
+
+
+def overhead(report: Report, data: Path, options: argparse.Namespace):
+    from benchmarks import overhead
+
+    torch.set_float32_matmul_precision("medium")
+    ours, theirs = overhead.padding(data, options.weights, 32)
+    report.say(f"padding in what linear layers multiply: {ours:.1%}; of the same batches, padded: {theirs:.1%}")
+    for batch_size in options.batch_sizes:
+        share = overhead.loop(data, options.weights, batch_size)
+        report.say(f"share of a training step outside forward, backward and optimizer, batch {batch_size}: {share:.1%}")
+    rows, seconds = overhead.loading(data, options.weights)
+    report.say(f"reading and tokenizing {rows:,} rows: {seconds:.2f} s\n")
+    report.add(overhead.start_up(options.weights, min(options.repeats, 5)))
+
+
+def memory(report: Report, data: Path, options: argparse.Namespace):
+    from benchmarks import memory
+
+    found = memory.run(data, options.weights)
+    report.say("| training sts, batch 32 | peak memory, MB | over ours |\n|---|---|---|\n" + "\n".join(
+        f"| {name} | {value:,.0f} | {value / found['ours']:.2f} |" for name, value in found.items()) + "\n")
+    report.records.append({"name": "peak memory, MB", **found})
+
+
+PARTS = {part.__name__: part for part in (training, encoding, tokenization, optimizer, surgery, overhead, memory)}
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--data", type=Path, help="folder with the course's files (default: generated)")
-    parser.add_argument("--weights", default=surgery.DEFAULT)
-    parser.add_argument("--batch_size", type=int, default=32)
-    parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--precision", choices=("highest", "medium"), default="medium",
-                        help="of matrix products, for all contestants alike")
-    parser.add_argument("--out", type=Path, default=Path("runs/benchmarks.md"))
+    parser.add_argument("--weights", default=DEFAULT)
+    parser.add_argument("--batch_sizes", type=int, nargs="+", default=[8, 32, 64])
+    parser.add_argument("--batches", type=int, default=8, help="of each training round")
+    parser.add_argument("--sentences", type=int, default=20_000, help="to encode and to tokenize")
+    parser.add_argument("--repeats", type=int, default=5, help="rounds")
+    parser.add_argument("--out", type=Path, default=Path("runs/benchmarks"), help="two files: .md and .json")
     options = parser.parse_args(arguments)
-    torch.set_float32_matmul_precision(options.precision)
+    unknown = [part for part in options.parts if part not in PARTS]
+    if unknown:
+        parser.error(f"unknown part '{unknown[0]}'; expected some of {', '.join(PARTS)}")
     keep_freed_memory()
+    report = Report(options.out)
     try:
         with tempfile.TemporaryDirectory() as temporary:
             if options.data is None:
                 write_course_files(Path(temporary))
-            found = surgery.run(options.data or Path(temporary), options.batch_size, options.repeats, options.weights)
+            report.say(f"{torch.get_num_threads()} threads, torch {torch.__version__}, {options.repeats} rounds, "
+                       f"{'generated data' if options.data is None else 'real data'}\n")
+            for name in options.parts or PARTS:
+                PARTS[name](report, options.data or Path(temporary), options)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    text = (f"{torch.get_num_threads()} threads, matrix products at {options.precision} precision, "
-            f"{options.repeats} rounds\n\n{table([found], 'plain sum')}")
-    write_atomically(options.out, lambda path: path.write_text(text, encoding="utf-8"))
-    print(text, end="")
     return 0
 
 

@@ -2,7 +2,7 @@
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 
@@ -20,9 +20,28 @@ class Comparison:
         low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
         return middle, low, high
 
+    @property
+    def ours(self) -> str:
+        """The contestant that the others are measured by: the first."""
+        return next(iter(self.seconds))
+
+    def record(self) -> dict:
+        ratios = {peer: self.ratio(peer, self.ours) for peer in self.seconds if peer != self.ours}
+        return {**asdict(self), "ratios": {peer: dict(zip(("median", "lower", "upper"), values, strict=True))
+                                           for peer, values in ratios.items()}}
+
+
+def at_precision(precision: str, run: Callable[[], object]) -> Callable[[], object]:
+    """The same, with matrix products at this precision ("highest" is full float32)."""
+    def prepared():
+        torch.set_float32_matmul_precision(precision)
+        return run()
+
+    return prepared
+
 
 def compare(name: str, contestants: dict[str, Callable[[], object]], repeats: int, warmup: int = 1) -> Comparison:
-    """Runs every contestant once a round, `repeats` rounds after the warm-up."""
+    """Runs every contestant once a round, `repeats` rounds after the warm-up. The first one is ours."""
     seconds: dict[str, list[float]] = {contestant: [] for contestant in contestants}
     for turn in range(warmup + repeats):
         for contestant, run in contestants.items():
@@ -35,14 +54,13 @@ def compare(name: str, contestants: dict[str, Callable[[], object]], repeats: in
     return Comparison(name, seconds)
 
 
-def table(comparisons: list[Comparison], ours: str) -> str:
+def table(comparisons: list[Comparison]) -> str:
     """Markdown: each peer's time over ours, median and quartiles of the rounds."""
     lines = ["| what | peer | peer / ours | quartiles | ours, ms |", "|---|---|---|---|---|"]
     for comparison in comparisons:
-        milliseconds = 1000 * statistics.median(comparison.seconds[ours])
-        for peer in comparison.seconds:
-            if peer != ours:
-                middle, low, high = comparison.ratio(peer, ours)
-                lines.append(f"| {comparison.name} | {peer} | {middle:.2f} | {low:.2f} to {high:.2f} | "
-                             f"{milliseconds:,.1f} |")
+        milliseconds = 1000 * statistics.median(comparison.seconds[comparison.ours])
+        for peer in list(comparison.seconds)[1:]:
+            middle, low, high = comparison.ratio(peer, comparison.ours)
+            lines.append(f"| {comparison.name} | {peer} | {middle:.2f} | {low:.2f} to {high:.2f} | "
+                         f"{milliseconds:,.1f} |")
     return "\n".join(lines) + "\n"

@@ -10,17 +10,18 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-# Elements a slice: 5 tensors of 1 MB, about what the second-level caches of a few cores hold, and so many that starting
-# the threads for one does not show.
-SLICE = 1 << 18
+# Elements a slice: 5 tensors of half a megabyte, what the second-level caches of two cores hold, and so many that
+# starting the threads for one does not show. Tensors much smaller than that are updated together.
+SLICE = 1 << 17
+SMALL = SLICE // 8
 
 
 class AdamW(torch.optim.Optimizer):
     """lr: step size; betas: decay of the two moment averages; eps: added to the denominator; weight_decay: fraction of
     lr by which a parameter shrinks each step, apart from its gradient. correct_bias: divide the moments by 1 - beta^t.
     efficient: the folded form. A parameter whose gradient is None is left alone; one whose gradient is zero decays.
-    foreach: update many tensors by one multi-tensor operation (fast on a GPU) instead of tensor by tensor in slices
-    (fast on a CPU); None chooses by the device.
+    foreach: update many tensors by one multi-tensor operation (fast on a GPU, and for small tensors) instead of tensor
+    by tensor in slices (fast for large ones on a CPU); None chooses by device and size.
     """
 
     def __init__(self, params: Iterable, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
@@ -50,8 +51,8 @@ class AdamW(torch.optim.Optimizer):
                     continue
                 state = self._state_of(parameter)
                 state["step"] += 1
-                foreach = parameter.device.type != "cpu" if group["foreach"] is None else group["foreach"]
-                if foreach:
+                small = parameter.device.type != "cpu" or parameter.numel() <= SMALL
+                if small if group["foreach"] is None else group["foreach"]:
                     key = (parameter.device, parameter.dtype, state["step"])
                     together.setdefault(key, []).append(parameter)
                 else:
@@ -72,18 +73,21 @@ class AdamW(torch.optim.Optimizer):
 
     @staticmethod
     def _scales(step: int, group: dict) -> tuple[float, float]:
-        """(step size, divisor of the second moment's root) at a step counted from 1."""
+        """(step size, eps) at a step counted from 1, for an update of -step_size * m / (sqrt(v) + eps).
+
+        The published m^ / (sqrt(v^) + eps), multiplied through by the root of v's correction, has that form as well; the
+        efficient one differs in that it leaves eps as it is.
+        """
         beta1, beta2 = group["betas"]
         if not group["correct_bias"]:
-            return group["lr"], 1.0
+            return group["lr"], group["eps"]
         root = math.sqrt(1 - beta2**step)
-        step_size = group["lr"] / (1 - beta1**step)
-        return (step_size * root, 1.0) if group["efficient"] else (step_size, root)
+        return group["lr"] * root / (1 - beta1**step), group["eps"] * (1.0 if group["efficient"] else root)
 
     def _update_in_slices(self, parameter: Tensor, group: dict):
         state = self.state[parameter]
         beta1, beta2 = group["betas"]
-        step_size, root_scale = self._scales(state["step"], group)
+        step_size, eps = self._scales(state["step"], group)
         # Parameters of a model are contiguous; any other is updated as a copy and written back.
         values, gradient = parameter.contiguous(), parameter.grad.contiguous()
         tiny = torch.finfo(values.dtype).tiny
@@ -97,9 +101,7 @@ class AdamW(torch.optim.Optimizer):
             # Processors take the root of an exact zero twenty times slower, and a table of embeddings is full of them;
             # the smallest normal number's root vanishes beside eps.
             denominator = torch.clamp_min(square, tiny, out=scratch[: len(square)]).sqrt_()
-            if root_scale != 1.0:
-                denominator.div_(root_scale)
-            value.addcdiv_(mean, denominator.add_(group["eps"]), value=-step_size)
+            value.addcdiv_(mean, denominator.add_(eps), value=-step_size)
         if values is not parameter:
             parameter.copy_(values)
 
@@ -109,15 +111,13 @@ class AdamW(torch.optim.Optimizer):
         means = [self.state[parameter]["exp_avg"] for parameter in parameters]
         squares = [self.state[parameter]["exp_avg_sq"] for parameter in parameters]
         beta1, beta2 = group["betas"]
-        step_size, root_scale = self._scales(self.state[parameters[0]]["step"], group)
+        step_size, eps = self._scales(self.state[parameters[0]]["step"], group)
         torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
         torch._foreach_lerp_(means, gradients, 1 - beta1)
         torch._foreach_mul_(squares, beta2)
         torch._foreach_addcmul_(squares, gradients, gradients, value=1 - beta2)
         denominators = torch._foreach_sqrt(squares)
-        if root_scale != 1.0:
-            torch._foreach_div_(denominators, root_scale)
-        torch._foreach_add_(denominators, group["eps"])
+        torch._foreach_add_(denominators, eps)
         torch._foreach_addcdiv_(parameters, means, denominators, value=-step_size)
 
 

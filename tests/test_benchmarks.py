@@ -1,21 +1,23 @@
 """Benchmarks run, compare like with like, and say ratios; no time is asserted."""
+import json
+
+import numpy as np
+import pytest
 import torch
 
 from benchmarks import __main__ as program
-from benchmarks import surgery
+from benchmarks import overhead, surgery
+from benchmarks.contestants import Ours, Padded, build, load, padded, starter_model, transformers_model
 from benchmarks.measure import Comparison, compare, table
-from minbert.pretrained import fetch
-from minbert.weights import load_encoder
-from training.batching import TaskBatches
-from training.data import load_data
-from training.program import build_model
-from training.recipe import load_recipe
+from benchmarks.starter import StarterAdamW
+from minbert.adamw import AdamW
 
 
 def test_ratios_are_round_by_round():
-    comparison = Comparison("x", {"a": [2.0, 40.0, 6.0], "b": [1.0, 10.0, 2.0]})
+    comparison = Comparison("x", {"b": [1.0, 10.0, 2.0], "a": [2.0, 40.0, 6.0]})
     assert comparison.ratio("a", "b")[0] == 3.0
-    assert "| x | a | 3.00 |" in table([comparison], "b")
+    assert comparison.record()["ratios"]["a"]["median"] == 3.0
+    assert "| x | a | 3.00 |" in table([comparison])
 
 
 def test_contestants_take_turns():
@@ -24,28 +26,84 @@ def test_contestants_take_turns():
     assert order == ["a", "b"] * 3
 
 
-def test_the_program_prints_and_saves_ratios(tmp_path, tiny_directory, capsys):
-    assert program.main(["--weights", str(tiny_directory), "--repeats", "2", "--batch_size", "4", "--out",
-                         str(tmp_path / "b.md")]) == 0
+@pytest.mark.parametrize("part", list(program.PARTS))
+def test_every_part_prints_and_saves_ratios(tmp_path, tiny_directory, capsys, part):
+    assert program.main([part, "--weights", str(tiny_directory), "--repeats", "2", "--batch_sizes", "4", "--batches",
+                         "2", "--sentences", "50", "--out", str(tmp_path / "b")]) == 0
     printed = capsys.readouterr().out
-    assert "| PCGrad | " in printed and (tmp_path / "b.md").read_text() == printed
+    assert (tmp_path / "b.md").read_text() in printed
+    records = json.loads((tmp_path / "b.json").read_text())
+    assert records and all("|" in printed for _ in records)
+
+
+@pytest.mark.parametrize("make", [starter_model, transformers_model])
+@pytest.mark.parametrize("name", ["sst", "para", "sts"])
+def test_peers_compute_our_loss(tiny_directory, toy_directory, make, name):
+    """The same weights and examples give every contestant the same loss: they race over the same work."""
+    data = load(toy_directory, str(tiny_directory), 8)
+    model, _ = build(str(tiny_directory))
+    task = model.tasks[name].eval()
+    model.encoder.eval()
+    peer = make(str(tiny_directory), name).eval()
+    if name != "sts":
+        peer.head.load_state_dict(task.head[-1].state_dict())
+    sides, labels = padded(task, data[name].train)
+    ours = task.loss(model.encoder, task.collate(data[name].train))
+    torch.testing.assert_close(peer.loss(sides, labels), ours, rtol=1e-4, atol=1e-5)
+
+
+def test_a_padded_loop_sees_every_example_once(tiny_directory, toy_directory):
+    data = load(toy_directory, str(tiny_directory), 30)
+    task = build(str(tiny_directory))[0].tasks["sts"]
+    loop = Padded(starter_model(str(tiny_directory), "sts"), task, data["sts"].train, 8, True,
+                  lambda parameters: StarterAdamW(parameters, 1e-3, 0.0))
+    labels = torch.cat([labels for _, labels in loop.batches])
+    assert sorted(labels.tolist()) == pytest.approx(sorted(example.label for example in data["sts"].train))
+    before = [parameter.clone() for parameter in loop.model.encoder.layers.parameters()]
+    loop.train_all()
+    assert all(not torch.equal(a, b) for a, b in zip(before, loop.model.encoder.layers.parameters(), strict=True))
+
+
+def test_the_starters_optimizer_is_adamw():
+    generator = torch.Generator().manual_seed(0)
+    ours, theirs = (torch.nn.Parameter(torch.ones(5)) for _ in range(2))
+    first = AdamW([ours], lr=1e-2, weight_decay=0.01, eps=1e-6, efficient=True)
+    second = StarterAdamW([theirs], lr=1e-2, weight_decay=0.01)
+    for _ in range(20):
+        ours.grad = theirs.grad = torch.randn(5, generator=generator)
+        first.step()
+        second.step()
+    # The starter decays after the step and not before it: the difference is of second order in the rate.
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
 def test_both_forms_of_pcgrad_take_the_same_step(tiny_directory, toy_directory):
-    recipe = load_recipe(surgery.RECIPE)
-    encoder, tokenizer, _ = load_encoder(fetch(str(tiny_directory)))
-    model = build_model(recipe, encoder.config, encoder, tokenizer)
-    data = load_data(dict(model.tasks.items()), recipe, toy_directory, say=lambda text: None)
-    batches = {name: [TaskBatches(task, data[name].train, 8, name).batch(0)] for name, task in model.tasks.items()}
-    contestants = [surgery.Contestant(recipe, str(tiny_directory), batches, rows) for rows in (3, 0)]
-    for contestant in contestants:
+    data = load(toy_directory, str(tiny_directory), 64)
+    options = (str(tiny_directory), data, surgery.TASKS, 8)
+    ours, pairwise = Ours(*options, combine="pcgrad"), surgery.Pairwise(*options)
+    for contestant in (ours, pairwise):
         contestant.model.eval()  # without dropout, so that both see the same gradients
-    contestants[0].pcgrad_step()
-    contestants[1].pairwise_step()
-    for first, second in zip(*(c.encoder.parameters() for c in contestants), strict=True):
+        contestant.step()
+    for first, second in zip(ours.model.parameters(), pairwise.model.parameters(), strict=True):
         assert torch.allclose(first, second, rtol=1e-4, atol=1e-6)
 
 
-def test_an_absent_folder_is_one_clear_line(tmp_path, tiny_directory, capsys):
-    assert program.main(["--data", str(tmp_path / "none"), "--weights", str(tiny_directory)]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+def test_linear_layers_see_no_padding(tiny_directory, toy_directory):
+    ours, theirs = overhead.padding(toy_directory, str(tiny_directory), 8, steps=3)
+    assert ours == 0 and 0 < theirs < 1
+
+
+def test_sentences_for_encoding_differ(toy_directory):
+    found = program.sentences_of(toy_directory, 30)
+    assert len(found) == len(set(found)) == 30 and np.all([len(text) > 0 for text in found])
+
+
+@pytest.mark.parametrize("arguments", [["--data", "none"], ["juggling"]])
+def test_a_mistake_is_said(tmp_path, tiny_directory, capsys, arguments, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    try:
+        status = program.main([*arguments, "--weights", str(tiny_directory)])
+    except SystemExit as stop:
+        status = stop.code
+    assert status == 2
+    assert arguments[-1] in capsys.readouterr().err

@@ -1,0 +1,185 @@
+"""Who takes part in the training benchmarks: the same weights, the same examples, the same head; another way to train.
+
+Each contestant trains one task of recipes/default.toml on a fixed set of examples, `train_all()` passing over all of
+them once. Batches are made before the clock starts, but for sentence-transformers, whose own collator tokenizes each
+batch anew, and for ours, whose batches are part of the step.
+"""
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from benchmarks.starter import StarterAdamW, StarterBert
+from minbert.bert import BertModel
+from minbert.config import BertConfig
+from minbert.pretrained import fetch
+from minbert.tokenizer import BertTokenizer
+from minbert.weights import load_encoder
+from tasks.task import Example, Task
+from training.data import TaskData, load_data
+from training.program import build_model
+from training.recipe import Recipe, Stage, load_recipe
+from training.step import StageSteps, StepState
+
+RECIPE = Path(__file__).resolve().parent.parent / "recipes" / "default.toml"
+LR = 2e-5
+
+
+def load(data: Path, weights: str, limit: int) -> dict[str, TaskData]:
+    """Tokenized examples of the default recipe's tasks, at most `limit` of each file."""
+    model, _ = build(weights)
+    return load_data(dict(model.tasks.items()), load_recipe(RECIPE), data, limit, say=lambda text: None,
+                     splits=("train", "dev"))
+
+
+def build(weights: str) -> tuple[nn.Module, BertTokenizer]:
+    """A fresh model of the default recipe: every contestant trains its own."""
+    encoder, tokenizer, _ = load_encoder(fetch(weights))
+    return build_model(load_recipe(RECIPE), encoder.config, encoder, tokenizer), tokenizer
+
+
+class Ours:
+    """The product's own step: batching, encoder, backward, clipping, AdamW."""
+
+    def __init__(self, weights: str, data: dict[str, TaskData], tasks: Sequence[str], batch_size: int,
+                 device: str = "cpu", **stage):
+        self.model, _ = build(weights)
+        self.model.to(device).train()
+        recipe: Recipe = load_recipe(RECIPE)
+        self.stage = Stage(tasks=list(tasks), epochs=10**6, batch_size=batch_size, steps_per_epoch="longest",
+                           schedule="constant", warmup=0.0, optimizer=recipe.stage[0].optimizer, **stage)
+        self.steps = StageSteps(self.stage, self.model.encoder, {name: self.model.tasks[name] for name in tasks},
+                                list(tasks), data, self.model, "benchmark", torch.device(device))
+        self.state = StepState()
+
+    def step(self):
+        self.steps.take(self.state)
+
+    def train_all(self):
+        for _ in range(self.steps.per_epoch):
+            self.step()
+
+
+class PeerModel(nn.Module):
+    """An encoder of another make under a head like ours. encode: padded (ids, mask) [B, T] -> vectors [B, H]."""
+
+    def __init__(self, encoder: nn.Module, encode: Callable[[Tensor, Tensor], Tensor], task: str, config: BertConfig):
+        super().__init__()
+        self.encoder, self.encode, self.task = encoder, encode, task
+        self.dropout = nn.Dropout(0.3)
+        if task != "sts":
+            size, classes = (config.hidden_size, 5) if task == "sst" else (3 * config.hidden_size, 2)
+            self.head = nn.Linear(size, classes)
+
+    def loss(self, sides: list[tuple[Tensor, Tensor]], labels: Tensor) -> Tensor:
+        vectors = [self.encode(ids, mask) for ids, mask in sides]
+        if self.task == "sst":
+            return F.cross_entropy(self.head(self.dropout(vectors[0])), labels)
+        u, v = vectors
+        if self.task == "sts":
+            return F.mse_loss(F.cosine_similarity(u, v), labels / 5)
+        return F.cross_entropy(self.head(self.dropout(torch.cat([u, v, (u - v).abs()], dim=1))), labels)
+
+
+def mean_of(hidden: Tensor, mask: Tensor) -> Tensor:
+    """[B, T, H], [B, T] -> [B, H]"""
+    weights = mask.unsqueeze(-1).to(hidden.dtype)
+    return (hidden * weights).sum(dim=1) / weights.sum(dim=1)
+
+
+def starter_model(weights: str, task: str) -> PeerModel:
+    encoder, _, _ = load_encoder(fetch(weights))
+    starter = StarterBert.like(encoder)
+    return PeerModel(starter, lambda ids, mask: mean_of(starter(ids, mask), mask), task, encoder.config)
+
+
+def transformers_model(weights: str, task: str) -> PeerModel:
+    import transformers
+
+    directory = fetch(weights)
+    model = transformers.BertModel.from_pretrained(directory, attn_implementation="sdpa", add_pooling_layer=False)
+
+    def encode(ids: Tensor, mask: Tensor) -> Tensor:
+        return mean_of(model(input_ids=ids, attention_mask=mask).last_hidden_state, mask)
+
+    return PeerModel(model, encode, task, BertConfig.load(directory / "config.json"))
+
+
+def padded(task: Task, examples: Sequence[Example]) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
+    """((ids, mask) of each side, each padded to its longest), labels."""
+    sides = []
+    for side in range(len(examples[0].ids)):
+        rows = [task.tokenizer.build(example.ids[side], max_length=task.max_length)[0] for example in examples]
+        lengths = np.array([len(row) for row in rows])
+        mask = np.arange(lengths.max()) < lengths[:, None]
+        ids = np.zeros(mask.shape, dtype=np.int64)
+        ids[mask] = np.concatenate(rows)
+        sides.append((torch.from_numpy(ids), torch.from_numpy(mask).long()))
+    labels = torch.tensor([example.label for example in examples],
+                          dtype=torch.float32 if task.classes is None else torch.int64)
+    return sides, labels
+
+
+class Padded:
+    """A plain training loop over padded batches, in random order or sorted by length."""
+
+    def __init__(self, model: PeerModel, task: Task, examples: list[Example], batch_size: int, by_length: bool,
+                 optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer]):
+        self.model = model.train()
+        order = sorted(examples, key=task.length) if by_length else random.Random(0).sample(examples, len(examples))
+        self.batches = [padded(task, order[start:start + batch_size]) for start in range(0, len(order), batch_size)]
+        self.optimizer = optimizer(list(model.parameters()))
+        random.Random(1).shuffle(self.batches)
+
+    def train_all(self):
+        for sides, labels in self.batches:
+            self.optimizer.zero_grad()
+            self.model.loss(sides, labels).backward()
+            self.optimizer.step()
+
+
+def starter(weights: str, task: Task, examples: list[Example], batch_size: int) -> Padded:
+    return Padded(starter_model(weights, task.name), task, examples, batch_size, False,
+                  lambda parameters: StarterAdamW(parameters, lr=LR, weight_decay=0.01))
+
+
+def transformers_peer(weights: str, task: Task, examples: list[Example], batch_size: int, by_length: bool) -> Padded:
+    """With torch's fused AdamW, which is what transformers' Trainer takes."""
+    return Padded(transformers_model(weights, task.name), task, examples, batch_size, by_length,
+                  lambda parameters: torch.optim.AdamW(parameters, lr=LR, fused=True))
+
+
+class SentenceTransformers:
+    """Its model and loss in the loop of its trainer: collate (which tokenizes), loss, backward, clip, fused AdamW."""
+
+    def __init__(self, weights: str, task: str, examples: list[Example], batch_size: int):
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.losses import CosineSimilarityLoss, SoftmaxLoss
+
+        self.model = SentenceTransformer(str(fetch(weights)), device="cpu")
+        self.model.train()
+        self.loss = CosineSimilarityLoss(self.model) if task == "sts" else SoftmaxLoss(
+            self.model, self.model.get_sentence_embedding_dimension(), num_labels=2)
+        self.kind = task
+        order = random.Random(0).sample(examples, len(examples))
+        self.batches = [order[start:start + batch_size] for start in range(0, len(order), batch_size)]
+        self.optimizer = torch.optim.AdamW(self.loss.parameters(), lr=LR, fused=True)
+
+    def train_all(self):
+        for batch in self.batches:
+            features = [self.model.tokenize([example.sentences[side] for example in batch]) for side in (0, 1)]
+            labels = torch.tensor([example.label / 5 if self.kind == "sts" else int(example.label)
+                                   for example in batch])
+            self.optimizer.zero_grad()
+            self.loss(features, labels).backward()
+            torch.nn.utils.clip_grad_norm_(self.loss.parameters(), 1.0)
+            self.optimizer.step()
+
+
+def ours_encoder(weights: str) -> tuple[BertModel, BertTokenizer]:
+    encoder, tokenizer, _ = load_encoder(fetch(weights))
+    return encoder.eval(), tokenizer

@@ -1,0 +1,47 @@
+"""Peak memory of a training process, ours and the peers', each measured in a process of its own.
+
+    python -m benchmarks.memory CONTESTANT TASK BATCH_SIZE DATA WEIGHTS     # one of them; prints megabytes
+"""
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from benchmarks.contestants import Ours, SentenceTransformers, build, load, starter, transformers_peer
+from training.program import keep_freed_memory
+
+NAMES = ("ours", "starter shape", "transformers, random", "transformers, sorted", "sentence-transformers")
+
+
+def main(contestant: str, name: str, batch_size: int, data: Path, weights: str, batches: int = 12):
+    """Trains `batches` batches and prints the process's peak resident memory in megabytes."""
+    loaded = load(data, weights, batches * batch_size)
+    task, examples = build(weights)[0].tasks[name], loaded[name].train
+    if contestant == "ours":
+        torch.set_float32_matmul_precision("medium")
+        keep_freed_memory()
+        made = Ours(weights, loaded, [name], batch_size)
+    elif contestant == "starter shape":
+        made = starter(weights, task, examples, batch_size)
+    elif contestant == "sentence-transformers":
+        made = SentenceTransformers(weights, name, examples, batch_size)
+    else:
+        made = transformers_peer(weights, task, examples, batch_size, contestant == "transformers, sorted")
+    made.train_all()
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def run(data: Path, weights: str, task: str = "sts", batch_size: int = 32) -> dict[str, float]:
+    """Megabytes of each contestant."""
+    found = {}
+    for name in NAMES:
+        command = [sys.executable, "-m", "benchmarks.memory", name, task, str(batch_size), str(data), weights]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        found[name] = float(done.stdout.split()[-1])
+    return found
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]), sys.argv[5])

@@ -1,0 +1,33 @@
+"""AdamW: our update in slices against torch's three (one parameter at a time, multi-tensor, fused) and a starter's."""
+import torch
+from torch import nn
+
+from benchmarks.measure import Comparison, compare
+from benchmarks.starter import StarterAdamW
+from minbert.adamw import AdamW, parameter_groups
+from minbert.pretrained import fetch
+from minbert.weights import load_encoder
+
+
+def run(weights: str, repeats: int) -> Comparison:
+    """One step over all of an encoder's parameters a round. Only the rows of the word table that a batch would touch
+    have a gradient that is not zero, as in training."""
+    generator = torch.Generator().manual_seed(0)
+
+    def fresh() -> nn.Module:
+        encoder, _, _ = load_encoder(fetch(weights))
+        for name, parameter in encoder.named_parameters():
+            parameter.grad = torch.randn(parameter.shape, generator=generator)
+            if name.startswith("embeddings.word"):
+                parameter.grad[torch.rand(len(parameter), generator=generator) > 0.02] = 0
+        return encoder
+
+    def ours() -> AdamW:
+        return AdamW(parameter_groups(fresh().named_parameters(), 0.01), lr=1e-5)
+
+    torchs = {"torch, for-loop": {"foreach": False}, "torch, foreach": {"foreach": True},
+              "torch, fused": {"fused": True}}
+    contestants = {"ours": ours().step, **{
+        name: torch.optim.AdamW(parameter_groups(fresh().named_parameters(), 0.01), lr=1e-5, **options).step
+        for name, options in torchs.items()}, "starter shape": StarterAdamW(fresh().parameters(), 1e-5, 0.01).step}
+    return compare("AdamW step", contestants, repeats, warmup=3)

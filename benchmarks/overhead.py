@@ -1,0 +1,101 @@
+"""What is not forward, backward or optimizer: padding in linear layers, the loop's own time, data loading, start-up."""
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from benchmarks.contestants import Ours, load
+from benchmarks.measure import Comparison, compare
+from minbert.pretrained import fetch
+from tasks.task import TokenBatch
+
+
+def padding(data: Path, weights: str, batch_size: int, steps: int = 20) -> tuple[float, float]:
+    """(share of padding in what the linear layers multiply, share that padded tensors would have had)."""
+    ours = Ours(weights, load(data, weights, 64 * batch_size), ("sst", "para", "sts"), batch_size)
+    rows, real, padded = [], [], []
+    layer = ours.model.encoder.encoder.layer[0].intermediate
+    layer.register_forward_hook(lambda module, inputs, output: rows.append(inputs[0].shape[:-1].numel()))
+
+    class Counting(TokenBatch):
+        def to(self, device):
+            real.append(self.tokens)
+            padded.append(self.input_ids.numel())
+            return super().to(device)
+
+    for batches in ours.steps.batches.values():
+        batch = batches.batch
+
+        def counted(number, batch=batch):
+            made = batch(number)
+            made.tokens.__class__ = Counting
+            return made
+
+        batches.batch = counted
+    for _ in range(steps):
+        ours.step()
+    return sum(rows) / sum(real) - 1, 1 - sum(real) / sum(padded)
+
+
+def loop(data: Path, weights: str, batch_size: int, steps: int = 40) -> float:
+    """Share of a training step's time that is spent outside forward, backward and the optimizer's step."""
+    ours = Ours(weights, load(data, weights, 64 * batch_size), ("sst", "para", "sts"), batch_size)
+    inside = [0.0]
+
+    def timed(function):
+        def call(*arguments, **options):
+            started = time.perf_counter()
+            try:
+                return function(*arguments, **options)
+            finally:
+                inside[0] += time.perf_counter() - started
+        return call
+
+    @contextmanager
+    def replaced(owner, name):
+        original = getattr(owner, name)
+        setattr(owner, name, timed(original))
+        try:
+            yield
+        finally:
+            setattr(owner, name, original)
+
+    for _ in range(5):
+        ours.step()
+    inside[0] = 0.0
+    with (replaced(ours.steps, "_loss"), replaced(torch.Tensor, "backward"), replaced(ours.steps.optimizer, "step")):
+        started = time.perf_counter()
+        for _ in range(steps):
+            ours.step()
+        whole = time.perf_counter() - started
+    return 1 - inside[0] / whole
+
+
+def start_up(weights: str, repeats: int) -> Comparison:
+    """A new process that imports, loads the weights and encodes one sentence."""
+    directory = str(fetch(weights))
+    ours = ("from minbert.weights import load_encoder; from tasks.embedding import embed; from pathlib import Path; "
+            f"encoder, tokenizer, _ = load_encoder(Path({directory!r})); embed(encoder, tokenizer, ['one sentence'])")
+    theirs = ("import torch, transformers; "
+              f"m = transformers.BertModel.from_pretrained({directory!r}); "
+              f"t = transformers.AutoTokenizer.from_pretrained({directory!r}); "
+              "m(**t('one sentence', return_tensors='pt'))")
+    third = ("from sentence_transformers import SentenceTransformer; "
+             f"SentenceTransformer({directory!r}, device='cpu').encode('one sentence')")
+
+    def process(code: str):
+        return lambda: subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+    return compare("start-up to the first vector", {
+        "ours": process(ours), "transformers": process(theirs), "sentence-transformers": process(third)}, repeats)
+
+
+def loading(data: Path, weights: str) -> tuple[int, float]:
+    """(rows read and tokenized, seconds) of the three tasks' train and dev files."""
+    load(data, weights, 8)  # imports and caches
+    started = time.perf_counter()
+    loaded = load(data, weights, 10**9)
+    return sum(len(task.train) + len(task.dev) for task in loaded.values()), time.perf_counter() - started
