@@ -75,8 +75,8 @@ class AdamW(torch.optim.Optimizer):
     def _scales(step: int, group: dict) -> tuple[float, float]:
         """(step size, eps) at a step counted from 1, for an update of -step_size * m / (sqrt(v) + eps).
 
-        The published m^ / (sqrt(v^) + eps), multiplied through by the root of v's correction, has that form as well; the
-        efficient one differs in that it leaves eps as it is.
+        The published m^ / (sqrt(v^) + eps), multiplied through by the root of v's correction, has that form as well;
+        the efficient one differs in that it leaves eps as it is.
         """
         beta1, beta2 = group["betas"]
         if not group["correct_bias"]:

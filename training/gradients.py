@@ -1,96 +1,105 @@
-"""K tasks' gradients of the shared parameters, each in a flat buffer of its own.
+"""K tasks' gradients of the shared parameters, kept apart until surgery says how they become one.
 
-Backward writes straight into a buffer (every parameter's .grad is a view of it), so keeping tasks apart costs no copy:
-one backward a task, one K x K Gram matrix, one weighted sum. Only shared parameters take part; a head is its task's.
-The table of word embeddings, half of a small encoder, has a gradient in the few rows whose words were read: only those
-rows are cleared, multiplied and added.
+Backward's own tensors are kept, not copied: one backward a task, one K x K Gram matrix, one weighted sum. Only shared
+parameters take part; a head is its task's. The table of word embeddings, half of a small encoder, has a gradient in the
+few rows whose words were read: autograd hands it over as a sparse tensor, and only those rows are multiplied and added.
 """
-import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-
-# Elements a slice: few enough that K slices stay in the processor's caches while all their inner products are taken,
-# and so many that starting the threads for one does not show.
-SLICE = 1 << 18
 
 
 class SharedGradients:
     """parameters: the shared ones that are trained. rows: most tasks a step; 1 is enough for a plain sum.
 
-    table: the one of them, if any, that is looked up by ids, [V, H]; `read_ids` says which of its rows were.
+    table: the one of them, if any, that is looked up with sparse gradients, [V, H].
     """
 
-    def __init__(self, parameters: list[nn.Parameter], rows: int, table: nn.Parameter | None = None):
-        self.parameters = parameters
+    def __init__(self, parameters: Sequence[nn.Parameter], rows: int, table: nn.Parameter | None = None):
+        self.parameters = list(parameters)
         self.table = table
-        dense = [parameter for parameter in parameters if parameter is not table]
-        sizes = [parameter.numel() for parameter in dense]
-        like = parameters[0] if parameters else torch.zeros(())
-        self.flat = torch.zeros(rows, sum(sizes), device=like.device, dtype=like.dtype)  # [K, P]
-        self.views = [{parameter: part.view_as(parameter)
-                       for part, parameter in zip(row.split(sizes), dense, strict=True)} if dense else {}
-                      for row in self.flat]
-        self.touched = [torch.zeros(0, dtype=torch.int64, device=like.device) for _ in range(rows)]
-        if table is not None:
-            for views in self.views:
-                views[table] = torch.zeros_like(table)
+        self.rows: list[dict[nn.Parameter, Tensor]] = [{} for _ in range(rows)]  # absent: no gradient, as good as zero
+        # The optimizer wants the table's gradient whole: one buffer for all steps, zero but for the rows in `touched`.
+        self.whole = None if table is None else torch.zeros_like(table)
+        self.touched = torch.zeros(0, dtype=torch.int64, device=None if table is None else table.device)
 
-    def receive(self, row: int, clear: bool = True):
-        """The next backward adds to this row."""
-        if clear:
-            self.flat[row].zero_()
-            if self.table is not None:
-                self.views[row][self.table].index_fill_(0, self.touched[row], 0)
-                self.touched[row] = self.touched[row][:0]
-        for parameter, view in self.views[row].items():
-            parameter.grad = view
-
-    def read_ids(self, row: int, ids: Tensor):
-        """The next backward of this row touches these rows of the table. ids: any shape."""
+    def start(self):
+        """Forgets the last step's gradients."""
+        self.rows = [{} for _ in self.rows]
         if self.table is not None:
-            self.touched[row] = torch.cat([self.touched[row], ids.flatten()]).unique()
+            self.whole.index_fill_(0, self.touched, 0)
 
-    def _table_rows(self, rows: int) -> tuple[Tensor, Tensor]:
-        """The table's rows that any of the first tasks touched, [U], and their gradients [K, U * H]."""
-        chosen = torch.cat(self.touched[:rows]).unique()
-        return chosen, torch.stack([self.views[k][self.table][chosen].flatten() for k in range(rows)])
+    def receive(self, row: int):
+        """The next backward adds to this row."""
+        for parameter in self.parameters:
+            parameter.grad = self.rows[row].get(parameter)
 
-    def gram(self, rows: int) -> Tensor:
-        """Inner products of the first rows' gradients, [K, K] float64 on the CPU.
+    def keep(self, row: int):
+        """Takes what backward left."""
+        self.rows[row] = {parameter: parameter.grad for parameter in self.parameters if parameter.grad is not None}
+
+    def finish(self):
+        """After the last backward: the table's gradients become dense ones, [U, H], of the rows that any task touched."""
+        sparse = [row[self.table].coalesce() for row in self.rows if self.table in row]
+        if not sparse:
+            self.touched = self.touched[:0]
+            return
+        self.touched = torch.cat([gradient.indices()[0] for gradient in sparse]).unique()
+        for row in self.rows:
+            if self.table in row:
+                gradient = row[self.table].coalesce()
+                places = torch.searchsorted(self.touched, gradient.indices()[0])
+                dense = gradient.values().new_zeros(len(self.touched), self.table.shape[1])
+                row[self.table] = dense.index_copy_(0, places, gradient.values())
+
+    def _in_rows(self) -> list[list[Tensor | None]]:
+        """For each parameter its gradient in each row, flat."""
+        found = [[row.get(parameter) for row in self.rows] for parameter in self.parameters]
+        return [[None if gradient is None else gradient.flatten() for gradient in gradients] for gradients in found]
+
+    def gram(self) -> Tensor:
+        """Inner products of the rows' gradients, [K, K] float64 on the CPU.
 
         By dot products, not a matrix product: those may run in reduced precision (see Recipe.matmul_precision).
         """
-        parts = [self.flat[:rows]] + ([self._table_rows(rows)[1]] if self.table is not None else [])
-        entries = [(i, j) for i in range(rows) for j in range(i, rows)]
-        totals = dict.fromkeys(entries, 0.0)
-        for part in parts:
-            for piece in part.split(SLICE, dim=1) if part.device.type == "cpu" else [part]:
-                # All products before the first is asked for: a GPU is then waited for once.
-                products = [torch.dot(piece[i], piece[j]) for i, j in entries]
-                for entry, product in zip(entries, products, strict=True):
-                    totals[entry] += product.item()
-        return torch.tensor([[totals[min(i, j), max(i, j)] for j in range(rows)] for i in range(rows)],
-                            dtype=torch.float64)
-
-    def combine(self, weights: Tensor):
-        """Row 0 becomes the weighted sum of the first len(weights) rows, and every parameter's gradient."""
-        weights = weights.tolist()
-        rows = len(weights)
-        for piece in self.flat[:rows].split(SLICE if self.flat.device.type == "cpu" else max(self.flat.shape[1], 1), 1):
-            piece[0].mul_(weights[0])
-            for other, weight in zip(piece[1:], weights[1:], strict=True):
-                piece[0].add_(other, alpha=weight)
-        if self.table is not None:
-            chosen, gradients = self._table_rows(rows)
-            total = sum(weight * gradient for weight, gradient in zip(weights, gradients, strict=True))
-            self.views[0][self.table][chosen] = total.view(len(chosen), -1)
-            self.touched[0] = chosen
-        self.receive(0, clear=False)
+        size = len(self.rows)
+        places, products = [], []
+        for gradients in self._in_rows():
+            for i in range(size):
+                for j in range(i, size):
+                    if gradients[i] is not None and gradients[j] is not None:
+                        places.append((i, j))
+                        products.append(torch.dot(gradients[i], gradients[j]))
+        total = torch.zeros(size, size, dtype=torch.float64)
+        # All products before the first is asked for: a GPU is then waited for once.
+        for (i, j), product in zip(places, torch.stack(products).tolist() if products else [], strict=True):
+            total[i, j] += product
+        return total + total.triu(1).T
 
     def norm(self) -> float:
         """Euclidean norm of row 0."""
-        squares = float(torch.linalg.vector_norm(self.flat[0])) ** 2
-        if self.table is not None:
-            squares += float(torch.linalg.vector_norm(self.views[0][self.table][self.touched[0]])) ** 2
-        return math.sqrt(squares)
+        gradients = list(self.rows[0].values())
+        if not gradients:
+            return 0.0
+        return float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)), dtype=torch.float64))
+
+    def combine(self, weights: Tensor):
+        """Every parameter's .grad becomes the weighted sum of its gradients in the rows."""
+        weights = weights.tolist()
+        for parameter, gradients in zip(self.parameters, self._in_rows(), strict=True):
+            total = None
+            for gradient, weight in zip(gradients, weights, strict=False):  # rows beyond the weights are empty
+                if gradient is None:
+                    continue
+                if total is None:
+                    total = gradient if weight == 1 else gradient.mul_(weight)
+                else:
+                    total.add_(gradient, alpha=weight)
+            if parameter is not self.table:
+                parameter.grad = None if total is None else total.view_as(parameter)
+                continue
+            if total is not None:
+                self.whole.index_copy_(0, self.touched, total.view(len(self.touched), -1))
+            # Also where no task read a word: the moments of a trained table decay at every step.
+            parameter.grad = self.whole

@@ -79,14 +79,14 @@ class StageSteps:
         self.optimizer = AdamW(groups, betas=tuple(stage.optimizer.betas), eps=stage.optimizer.eps,
                                correct_bias=stage.optimizer.correct_bias, efficient=stage.optimizer.efficient)
         self.average = None if stage.average == "none" else WeightAverage(stage.average, stage.ema_decay, model)
-        # A plain sum needs one buffer, into which all tasks add; keeping tasks apart needs one for each.
+        # A plain sum needs one row, to which all tasks add; keeping tasks apart needs one for each.
         self.apart = stage.combine not in ("sum", "mean") or stage.log_conflicts
         table = encoder.embeddings.word_embeddings
         self.shared = SharedGradients([p for p in encoder.parameters() if p.requires_grad],
                                       len(trained) if self.apart else 1,
                                       table.weight if table.weight.requires_grad else None)
         self.own = [parameter for task in tasks.values() for parameter in task.parameters()]
-        # The look-up's gradient touches a few rows of a large table: kept sparse until it is added to the buffer.
+        # The look-up's gradient touches a few rows of a large table.
         table.sparse = table.weight.requires_grad
         self.autocast = torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
 
@@ -103,16 +103,18 @@ class StageSteps:
         for parameter in self.own:
             parameter.grad = None
         losses = {}
-        for position, name in enumerate(names):
+        shared.start()
+        for name in names:
             row = rows.index(name) if self.apart else 0
-            shared.receive(row, clear=name not in losses if self.apart else position == 0)
+            shared.receive(row)
             batch = self.batches[name].batch(state.drawn.get(name, 0)).to(self.device)
-            shared.read_ids(row, batch.tokens.input_ids)
             state.drawn[name] = state.drawn.get(name, 0) + 1
             with self.autocast:
                 loss = stage.loss_weights.get(name, 1.0) * self._loss(self.tasks[name], batch)
             loss.backward()
+            shared.keep(row)
             losses[name] = loss.detach()
+        shared.finish()
         record = {"step": state.step, "lr": self.rates[0] * factor}
         if self._combine(state, rows, record):
             self.optimizer.step()
@@ -145,7 +147,7 @@ class StageSteps:
         weights = torch.ones(1, dtype=torch.float64)
         try:
             if self.apart and len(rows) > 1 and shared.parameters:
-                gram = shared.gram(len(rows))
+                gram = shared.gram()[:len(rows), :len(rows)]
                 record["conflict"] = {k: round(v, 4) for k, v in conflict_cosines(gram, rows).items()}
                 generator = torch.Generator().manual_seed(seed_of(self.seed, "surgery", state.step))
                 remembered = SurgeryState(state.surgery)
@@ -177,6 +179,5 @@ class StageSteps:
             for parameter in self.own:
                 if parameter.grad is not None:
                     parameter.grad.mul_(scale)
-        if len(weights) > 1 or weights[0] != 1:
-            shared.combine(weights)
+        shared.combine(weights)
         return True
