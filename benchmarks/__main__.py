@@ -41,7 +41,10 @@ class Report:
 
     def add(self, *comparisons: Comparison):
         self.say(table(list(comparisons)))
-        self.records += [comparison.record() for comparison in comparisons]
+        self.record(*(comparison.record() for comparison in comparisons))
+
+    def record(self, *records: dict):
+        self.records += records
         write_atomically(self.out.with_suffix(".json"),
                          lambda path: path.write_text(json.dumps(self.records, indent=1) + "\n", encoding="utf-8"))
 
@@ -100,7 +103,7 @@ def memory(report: Report, data: Path, options: argparse.Namespace):
     found = memory.run(data, options.weights)
     report.say("| training sts, batch 32 | peak memory, MB | over ours |\n|---|---|---|\n" + "\n".join(
         f"| {name} | {value:,.0f} | {value / found['ours']:.2f} |" for name, value in found.items()) + "\n")
-    report.records.append({"name": "peak memory, MB", **found})
+    report.record({"name": "peak memory, MB", **found})
 
 
 PARTS = {part.__name__: part for part in (training, encoding, tokenization, optimizer, surgery, overhead, memory)}

@@ -163,7 +163,7 @@ class SentenceTransformers:
         self.model = SentenceTransformer(str(fetch(weights)), device="cpu")
         self.model.train()
         self.loss = CosineSimilarityLoss(self.model) if task == "sts" else SoftmaxLoss(
-            self.model, self.model.get_sentence_embedding_dimension(), num_labels=2)
+            self.model, self.model.get_embedding_dimension(), num_labels=2)
         self.kind = task
         order = random.Random(0).sample(examples, len(examples))
         self.batches = [order[start:start + batch_size] for start in range(0, len(order), batch_size)]

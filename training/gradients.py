@@ -40,7 +40,7 @@ class SharedGradients:
         self.rows[row] = {parameter: parameter.grad for parameter in self.parameters if parameter.grad is not None}
 
     def finish(self):
-        """After the last backward: the table's gradients become dense ones, [U, H], of the rows that any task touched."""
+        """After the last backward: the table's gradients become dense ones, [U, H], of all rows that were touched."""
         sparse = [row[self.table].coalesce() for row in self.rows if self.table in row]
         if not sparse:
             self.touched = self.touched[:0]
