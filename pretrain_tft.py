@@ -124,6 +124,8 @@ def run(flags: argparse.Namespace) -> int:
     directory = run_directory(flags, recipe, text)
     # Built first, because it sets the process up (threads, precision) and refuses a missing GPU before any work.
     program = Program(recipe, directory / "corpus", directory, None, flags.use_gpu, not flags.no_progress)
+    if program.world.size > 1:
+        raise ValueError("pretrain_tft.py runs as one process; it was started as several (torchrun)")
     prepare(flags, recipe, corpus, directory / "corpus")
     program.train(text)
     program.finish({})

@@ -1,7 +1,7 @@
 """python -m benchmarks [PART ...] [--data DIR]: ratios against peers, printed and saved as Markdown and JSON.
 
-Parts: training encoding tokenization optimizer surgery overhead memory (default: all). Every contestant does the same
-work in the same process, one round after the other; figures are medians with quartiles.
+Parts: training encoding tokenization optimizer surgery overhead memory scaling (default: all). Every contestant does
+the same work in the same process, one round after the other; figures are medians with quartiles.
 """
 import argparse
 import json
@@ -106,7 +106,29 @@ def memory(report: Report, data: Path, options: argparse.Namespace):
     report.record({"name": "peak memory, MB", **found})
 
 
-PARTS = {part.__name__: part for part in (training, encoding, tokenization, optimizer, surgery, overhead, memory)}
+def scaling(report: Report, data: Path, options: argparse.Namespace):
+    from benchmarks import scaling
+
+    torch.set_float32_matmul_precision("medium")
+    lengths = scaling.by_length(options.weights, options.lengths, options.tokens, options.repeats)
+    batches = scaling.by_batch(data, options.weights, options.batch_sizes, options.repeats)
+    tasks = scaling.by_tasks(data, options.weights, 32, options.repeats)
+    rows = scaling.by_rows(options.weights, options.rows)
+    report.say("| tokens of a sentence | sentences a batch | tokens/s in training |\n|---|---|---|\n" + "\n".join(
+        f"| {length} | {count} | {speed:,.0f} |" for length, count, speed in lengths) + "\n")
+    report.say("| batch size | sts examples/s in training |\n|---|---|\n" + "\n".join(
+        f"| {size} | {speed:,.0f} |" for size, speed in batches) + "\n")
+    report.say("| gradients by | tasks | step, ms | over one task's |\n|---|---|---|---|\n" + "\n".join(
+        f"| {combine} | {count} | {1000 * seconds:,.0f} | {ratio:.2f} |" for combine, count, seconds, ratio in tasks)
+        + "\n")
+    report.say("| rows of a file | read and tokenized in, s | step, ms | memory, MB |\n|---|---|---|---|\n" + "\n".join(
+        f"| {count:,} | {loading:.1f} | {1000 * step:,.0f} | {memory:,.0f} |" for count, loading, step, memory in rows)
+        + "\n")
+    report.record({"name": "scaling", "lengths": lengths, "batches": batches, "tasks": tasks, "rows": rows})
+
+
+PARTS = {part.__name__: part for part in (training, encoding, tokenization, optimizer, surgery, overhead, memory,
+                                          scaling)}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -117,6 +139,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--batch_sizes", type=int, nargs="+", default=[8, 32, 64])
     parser.add_argument("--batches", type=int, default=8, help="of each training round")
     parser.add_argument("--sentences", type=int, default=20_000, help="to encode and to tokenize")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[8, 16, 32, 64, 128, 256, 512],
+                        help="of sentences, in the part scaling")
+    parser.add_argument("--tokens", type=int, default=2048, help="a batch, in the part scaling")
+    parser.add_argument("--rows", type=int, nargs="+", default=[1_000, 10_000, 100_000, 1_000_000],
+                        help="of a file, in the part scaling")
     parser.add_argument("--repeats", type=int, default=5, help="rounds")
     parser.add_argument("--out", type=Path, default=Path("runs/benchmarks"), help="two files: .md and .json")
     options = parser.parse_args(arguments)

@@ -7,6 +7,7 @@ hold the two to the same ids for any text. A special token such as [SEP] in the 
 import json
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -203,7 +204,7 @@ class BertTokenizer:
             owners += [index] * len(pieces)
         return ids, owners
 
-    def build(self, first: list[int], second: list[int] | None = None, max_length: int | None = None
+    def build(self, first: Sequence[int], second: Sequence[int] | None = None, max_length: int | None = None
               ) -> tuple[list[int], list[int]]:
         """[CLS] first [SEP], or [CLS] first [SEP] second [SEP]: (input_ids, token_type_ids), cut to max_length."""
         special = 2 if second is None else 3

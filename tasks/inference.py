@@ -153,11 +153,11 @@ class InferenceTriplets(Task):
                 for side in range(3) for example in examples]
 
     def outputs(self, encoder: BertModel, batch: Batch) -> Tensor:
-        """Sentence vectors [3, B, H]: premises, entailed, contradicted."""
-        return torch.stack(self.encode(encoder, batch.tokens).chunk(3))
+        """Sentence vectors [3B, H]: first all premises, then all entailed, then all contradicted sentences."""
+        return self.encode(encoder, batch.tokens)
 
     def criterion(self, outputs: Tensor, batch: Batch) -> Tensor:
-        premises, entailed, contradicted = outputs
+        premises, entailed, contradicted = outputs.chunk(3)
         if self.objective == "triplet":
             return losses.triplet(premises, entailed, contradicted, self.margin)
         groups = batch.groups.chunk(3)
@@ -168,7 +168,7 @@ class InferenceTriplets(Task):
         return F.mse_loss(F.normalize(first, dim=-1), F.normalize(second, dim=-1))
 
     def predict_from(self, outputs: Tensor) -> Tensor:
-        premises, entailed, contradicted = outputs
+        premises, entailed, contradicted = outputs.chunk(3)
         return (F.cosine_similarity(premises, entailed) > F.cosine_similarity(premises, contradicted)).long()
 
     def metrics(self) -> dict:

@@ -3,6 +3,7 @@
 A task reads its files, turns examples into batches, a batch into outputs, outputs into a loss and into predictions,
 and writes predictions. It owns its head. The trainer never asks which task it has.
 """
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,13 +22,15 @@ from minbert.weights import write_atomically
 from tasks.losses import symmetric_divergence
 from tasks.pooling import AttentivePooling, pool
 
+TOKENIZED_TOGETHER = 10_000  # examples
 
-@dataclass
+
+@dataclass(slots=True)  # there may be a million of them
 class Example:
     id: str
     sentences: tuple[str, ...]
     label: float | None = None  # a class (whole number) or a score; None where the file has none
-    ids: tuple[list[int], ...] = ()  # each sentence's token ids, without [CLS] and [SEP]; `tokenize` fills them in
+    ids: tuple[Sequence[int], ...] = ()  # each sentence's token ids, without [CLS] and [SEP]; `tokenize` fills them in
 
 
 @dataclass
@@ -134,10 +137,12 @@ class Task(nn.Module):
 
     def tokenize(self, examples: list[Example]) -> int:
         """Fills in each example's token ids, once for all epochs. Returns how many max_length will cut."""
-        texts = [sentence for example in examples for sentence in example.sentences]
-        ids = iter(self.tokenizer.ids(texts))
-        for example in examples:
-            example.ids = tuple(next(ids) for _ in example.sentences)
+        # Some at a time, and into arrays: four bytes a token, where a list of numbers takes ten times as many.
+        for start in range(0, len(examples), TOKENIZED_TOGETHER):
+            some = examples[start:start + TOKENIZED_TOGETHER]
+            ids = iter(self.tokenizer.ids([sentence for example in some for sentence in example.sentences]))
+            for example in some:
+                example.ids = tuple(array("i", next(ids)) for _ in example.sentences)
         return sum(self.full_length(example) > self.max_length for example in examples)
 
     def sequences(self, examples: list[Example]) -> list[tuple[list[int], list[int]]]:

@@ -29,7 +29,8 @@ def test_contestants_take_turns():
 @pytest.mark.parametrize("part", list(program.PARTS))
 def test_every_part_prints_and_saves_ratios(tmp_path, tiny_directory, capsys, part):
     assert program.main([part, "--weights", str(tiny_directory), "--repeats", "2", "--batch_sizes", "4", "--batches",
-                         "2", "--sentences", "50", "--out", str(tmp_path / "b")]) == 0
+                         "2", "--sentences", "50", "--lengths", "8", "--tokens", "64", "--rows", "50", "100", "--out",
+                         str(tmp_path / "b")]) == 0
     printed = capsys.readouterr().out
     assert (tmp_path / "b.md").read_text() in printed
     records = json.loads((tmp_path / "b.json").read_text())
@@ -86,6 +87,32 @@ def test_both_forms_of_pcgrad_take_the_same_step(tiny_directory, toy_directory):
         contestant.step()
     for first, second in zip(ours.model.parameters(), pairwise.model.parameters(), strict=True):
         assert torch.allclose(first, second, rtol=1e-4, atol=1e-6)
+
+
+def test_the_gpu_script_runs_on_a_cpu(tmp_path, tiny_directory, capsys):
+    from benchmarks import gpu
+
+    assert gpu.main(["--device", "cpu", "--shape", "small", "--examples", "0.001", "--steps", "1", "--weights",
+                     str(tiny_directory), "--out", str(tmp_path / "g.json")]) == 0
+    found = json.loads((tmp_path / "g.json").read_text())
+    assert all(found[name]["tokens_per_second"] > 0 for name in found if name != "device")
+    assert "ours, PCGrad" in capsys.readouterr().out
+    if not torch.cuda.is_available():
+        assert gpu.main(["--out", str(tmp_path / "g.json")]) == 2
+
+
+def test_flops_of_a_sequence_are_those_of_its_matrix_products(tiny_model):
+    """Forward once, counted by torch; forward and backward are three times that."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from benchmarks.gpu import flops
+
+    ids = torch.ones(1, 10, dtype=torch.int64)
+    tiny_model.fused = False
+    with FlopCounterMode(display=False) as counter:
+        tiny_model(ids)
+    pooler = 2 * tiny_model.config.hidden_size ** 2
+    assert flops(tiny_model.config, [10]) == 3 * (counter.get_total_flops() - pooler)
 
 
 def test_linear_layers_see_no_padding(tiny_directory, toy_directory):

@@ -25,6 +25,11 @@ def guarded(run: Callable[[argparse.Namespace], int], flags: argparse.Namespace)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from the last saved state", file=sys.stderr)
         return 130
+    finally:
+        if "torch" in sys.modules:  # a wrong flag is answered before torch is imported
+            from training.distributed import leave
+
+            leave()
 
 
 def positive(text: str) -> int:

@@ -9,6 +9,7 @@ from tasks.leaderboard import overall_score
 from tasks.metrics import bootstrap_interval
 from tasks.task import Example, Task
 from training.batching import cut
+from training.distributed import ALONE, World
 
 TOKENS_PER_BATCH = 4096  # of an evaluation batch, padding included: its activations should fit a processor's cache
 
@@ -21,24 +22,26 @@ class Metric:
 
 
 @torch.inference_mode()
-def predict(task: Task, encoder: BertModel, examples: list[Example], device: torch.device) -> np.ndarray:
-    """Predictions in the order of the examples. Batches are made by length, so the order here costs nothing."""
+def predict(task: Task, encoder: BertModel, examples: list[Example], device: torch.device, world: World = ALONE
+            ) -> np.ndarray:
+    """Predictions in the order of the examples. Batches are made by length, so the order here costs nothing; several
+    processes take turns at them, and all get all predictions."""
     was_training = encoder.training
     encoder.eval()
     task.eval()
     lengths = [task.length(example) for example in examples]
     order = sorted(range(len(examples)), key=lengths.__getitem__)
     budget = max(TOKENS_PER_BATCH // task.sequences_per_example, task.max_length)
-    found, places = [], []
-    for indices in cut(order, lengths, 0, budget):
+    found = []
+    for indices in cut(order, lengths, 0, budget)[world.rank::world.size]:
         batch = task.collate([examples[index] for index in indices]).to(device)
-        found.append(task.predict(encoder, batch).cpu())
-        places += indices
+        found.append((indices, task.predict(encoder, batch).cpu().numpy()))
     encoder.train(was_training)
     task.train(was_training)
-    predictions = torch.cat(found).numpy()
-    result = np.empty_like(predictions)
-    result[places] = predictions
+    found = [part for parts in world.gather(found) for part in parts]
+    places, predictions = zip(*found, strict=True)
+    result = np.concatenate(predictions)
+    result[np.concatenate(places)] = np.concatenate(predictions)
     return result
 
 

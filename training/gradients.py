@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from training.distributed import ALONE, World
+
 
 class SharedGradients:
     """parameters: the shared ones that are trained. rows: most tasks a step; 1 is enough for a plain sum.
@@ -39,19 +41,22 @@ class SharedGradients:
         """Takes what backward left."""
         self.rows[row] = {parameter: parameter.grad for parameter in self.parameters if parameter.grad is not None}
 
-    def finish(self):
-        """After the last backward: the table's gradients become dense ones, [U, H], of all rows that were touched."""
-        sparse = [row[self.table].coalesce() for row in self.rows if self.table in row]
-        if not sparse:
+    def finish(self, world: World = ALONE):
+        """After the last backward: the table's gradients become dense ones, [U, H], of all rows that were touched, and
+        all gradients become their sums over the processes."""
+        touched = [row[self.table].coalesce().indices()[0] for row in self.rows if self.table in row]
+        if touched:
+            own = torch.cat(touched).unique()
+            self.touched = torch.cat([ids.to(own.device) for ids in world.gather(own.cpu())]).unique()
+        else:
             self.touched = self.touched[:0]
-            return
-        self.touched = torch.cat([gradient.indices()[0] for gradient in sparse]).unique()
         for row in self.rows:
             if self.table in row:
                 gradient = row[self.table].coalesce()
                 places = torch.searchsorted(self.touched, gradient.indices()[0])
                 dense = gradient.values().new_zeros(len(self.touched), self.table.shape[1])
                 row[self.table] = dense.index_copy_(0, places, gradient.values())
+        world.add_up([gradient for row in self.rows for gradient in row.values()])
 
     def _in_rows(self) -> list[list[Tensor | None]]:
         """For each parameter its gradient in each row, flat."""

@@ -6,6 +6,7 @@ encoder/ (a directory that transformers and sentence-transformers load) and pred
 import ctypes
 import dataclasses
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -22,6 +23,7 @@ from minbert.weights import export, load_encoder, write_atomically
 from tasks import make_task
 from training import checkpoint
 from training.data import load_data
+from training.distributed import join
 from training.evaluate import leaderboard_score, measure, predict, table
 from training.recipe import Recipe, recipe_to_toml
 from training.step import seed_of
@@ -68,7 +70,10 @@ class Program:
         self.started = time.monotonic()
         if use_gpu and not torch.cuda.is_available():
             raise ValueError("--use_gpu: torch finds no GPU here; leave the flag out to run on the CPU")
-        self.device = torch.device("cuda" if use_gpu else "cpu")
+        self.world = join(use_gpu)
+        self.device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if use_gpu else "cpu")
+        if use_gpu:
+            torch.cuda.set_device(self.device)
         torch.set_float32_matmul_precision(recipe.matmul_precision)
         keep_freed_memory()
 
@@ -79,7 +84,11 @@ class Program:
 
     def train(self, text: str):
         say = self.say
+        if not self.world.first:
+            self.world.wait()  # the first process fetches, the others find it there
         model_directory = fetch(self.recipe.weights)
+        if self.world.first:
+            self.world.wait()
         encoder, tokenizer, report = load_encoder(model_directory)
         if report.missing or report.unexpected:
             say(f"{model_directory}: {report}")
@@ -88,15 +97,17 @@ class Program:
         self.tokenizer = tokenizer
         self.model = build_model(self.recipe, encoder.config, encoder, tokenizer)
         self.data = load_data(dict(self.model.tasks.items()), self.recipe, self.data_directory, self.limit, say)
-        write_atomically(self.directory / "recipe.toml", lambda path: path.write_text(text, encoding="utf-8"))
-        self.trainer = Trainer(self.model, self.recipe, self.data, self.directory, self.device, say, self.progress)
+        self._write(self.directory / "recipe.toml", text)
+        self.trainer = Trainer(self.model, self.recipe, self.data, self.directory, self.device, say, self.progress,
+                               self.world)
         before = time.monotonic()
         self.trainer.train()
         self.training_seconds = time.monotonic() - before
         if self.trainer.state.skipped_steps:
             say(f"{self.trainer.state.skipped_steps} steps were skipped: a gradient was not finite")
-        checkpoint.save_model(self.directory / "model.safetensors", self.model)
-        export(self.model.encoder, tokenizer, self.directory / "encoder")
+        if self.world.first:
+            checkpoint.save_model(self.directory / "model.safetensors", self.model)
+            export(self.model.encoder, tokenizer, self.directory / "encoder")
 
     def evaluate_checkpoint(self, weights: Path, folder: Path):
         """Loads a run's weights instead of training. The folder's encoder/ gives shape and vocabulary."""
@@ -107,11 +118,16 @@ class Program:
         self.data = load_data(dict(self.model.tasks.items()), self.recipe, self.data_directory, self.limit, self.say,
                               splits=("dev", "test"))
         self.trainer = Trainer(self.model, self.recipe, self.data, self.directory, self.device, self.say,
-                               self.progress)
+                               self.progress, self.world)
         self.training_seconds = 0.0
 
     def say(self, text: str):
-        print(text, flush=True)
+        if self.world.first:
+            print(text, flush=True)
+
+    def _write(self, path: Path, text: str):
+        if self.world.first:
+            write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
     def finish(self, outputs: dict[tuple[str, str], Path | None]):
         """Scores every task on its whole dev set, writes results.json and the prediction files.
@@ -124,19 +140,20 @@ class Program:
                 examples = getattr(self.data[name], split)
                 if not examples:
                     continue
-                predictions = predict(task, self.model.encoder, examples, self.device)
+                predictions = predict(task, self.model.encoder, examples, self.device, self.world)
                 if split == "dev":
                     results[name] = measure(task, predictions, examples)
                     counts[name] = (len(examples), len(examples))
                     # With the gold labels, so that two runs can be tested against each other without the data.
                     both = json.dumps({"gold": [example.label for example in examples],
                                        "predictions": predictions.tolist()}) + "\n"
-                    write_atomically(self.directory / "predictions" / f"{name}-dev.json",
-                                     lambda path, both=both: path.write_text(both, encoding="utf-8"))
+                    self._write(self.directory / "predictions" / f"{name}-dev.json", both)
                 elif examples[0].label is not None:  # a test set of our own making
                     tested[name] = measure(task, predictions, examples)
                 places = [self.directory / "predictions" / task.prediction_file(split), outputs.get((name, split))]
-                for place in filter(None, places if task.prediction_header is not None else []):
+                if task.prediction_header is None or not self.world.first:
+                    continue
+                for place in filter(None, places):
                     task.write_predictions(place, examples, predictions)
                     written.append(place)
         self.say(f"final, dev\n{table(results, counts)}")
@@ -153,8 +170,7 @@ class Program:
             "rows": {name: count for name, (count, _) in counts.items()},
             "dev": plain(results), "test": plain(tested),
             "published": self.recipe.published}
-        write_atomically(self.directory / "results.json",
-                         lambda path: path.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8"))
+        self._write(self.directory / "results.json", json.dumps(summary, indent=1) + "\n")
         if self.recipe.published:
             self.say("published: " + ", ".join(f"{name} {value:g}" for name, value in self.recipe.published.items()))
         self.say(f"training took {self.training_seconds:,.0f} s; {len(written)} prediction files, "

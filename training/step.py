@@ -16,6 +16,7 @@ from tasks.task import Batch, Task
 from training.averaging import WeightAverage
 from training.batching import TaskBatches
 from training.data import TaskData
+from training.distributed import ALONE, ShardedTask, World
 from training.gradients import SharedGradients
 from training.mixing import tasks_at
 from training.parameters import freeze, optimizer_groups
@@ -64,13 +65,15 @@ class StageSteps:
     """
 
     def __init__(self, stage: Stage, encoder: BertModel, tasks: dict[str, Task], trained: list[str],
-                 data: dict[str, TaskData], model: torch.nn.Module, seed: str, device: torch.device):
-        self.stage, self.encoder, self.tasks, self.trained = stage, encoder, tasks, trained
-        self.seed, self.device = seed, device
+                 data: dict[str, TaskData], model: torch.nn.Module, seed: str, device: torch.device,
+                 world: World = ALONE):
+        self.stage, self.encoder, self.seed, self.device, self.world = stage, encoder, seed, device, world
         freeze(encoder, stage.trainable)
         self.sizes = {name: len(data[name].train) for name in trained}
-        self.batches = {name: TaskBatches(tasks[name], data[name].train, stage.batch_size_of(name), f"{seed}/{name}",
-                                          stage.token_budget, name in stage.balanced) for name in trained}
+        self.tasks = {name: ShardedTask(tasks[name], world) if world.size > 1 else tasks[name] for name in trained}
+        self.batches = {name: TaskBatches(task, data[name].train, stage.batch_size_of(name), f"{seed}/{name}",
+                                          stage.token_budget, name in stage.balanced)
+                        for name, task in self.tasks.items()}
         self.per_epoch = steps_per_epoch(stage, self.batches)
         self.total = stage.epochs * self.per_epoch
         groups = optimizer_groups(encoder, list(tasks.values()), stage.optimizer.lr, stage.optimizer.head_lr,
@@ -93,7 +96,8 @@ class StageSteps:
     def take(self, state: StepState) -> dict:
         """Takes step number state.step and counts it. Returns what the log says of it."""
         stage, shared = self.stage, self.shared
-        torch.manual_seed(seed_of(self.seed, state.step))
+        # Dropout differs between processes; whatever else is drawn has a generator of its own, and does not.
+        torch.manual_seed(seed_of(self.seed, state.step, *([self.world.rank] if self.world.rank else [])))
         names = tasks_at(state.step, self.total, {name: b.per_epoch for name, b in self.batches.items()}, self.sizes,
                          stage.mixing, self.seed, stage.draws, stage.temperature, stage.cap)
         rows = list(dict.fromkeys(names))  # a task that was drawn twice adds to the same row
@@ -114,7 +118,8 @@ class StageSteps:
             loss.backward()
             shared.keep(row)
             losses[name] = loss.detach()
-        shared.finish()
+        shared.finish(self.world)
+        self.world.add_up([parameter.grad for parameter in self.own if parameter.grad is not None])
         record = {"step": state.step, "lr": self.rates[0] * factor}
         if self._combine(state, rows, record):
             self.optimizer.step()

@@ -19,6 +19,7 @@ from minbert.bert import BertModel
 from tasks.task import Task
 from training import checkpoint
 from training.data import TaskData, sample
+from training.distributed import ALONE, World
 from training.evaluate import leaderboard_score, measure, predict, selection_score, table
 from training.recipe import Recipe, Stage
 from training.step import StageSteps, StepState
@@ -59,9 +60,10 @@ def stop_reason(stage: Stage, state: TrainerState) -> str | None:
 
 class Trainer:
     def __init__(self, model: MultitaskModel, recipe: Recipe, data: dict[str, TaskData], directory: Path,
-                 device: torch.device, say=print, progress: bool = True):
+                 device: torch.device, say=print, progress: bool = True, world: World = ALONE):
         self.model, self.recipe, self.data = model.to(device), recipe, data
-        self.directory, self.device, self.say, self.progress = Path(directory), device, say, progress
+        self.directory, self.device, self.say, self.world = Path(directory), device, say, world
+        self.progress = progress and world.first
         self.state = TrainerState()
         self.log_path = self.directory / "metrics.jsonl"
 
@@ -77,14 +79,15 @@ class Trainer:
             self.state = TrainerState(**values)
             self._load(tensors)
             self.say(f"resuming {self.directory} at stage {self.state.stage + 1}, step {self.state.step:,}")
-        self.directory.mkdir(parents=True, exist_ok=True)
-        with open(self.log_path, "ab") as log:  # lines after the saved state will be written again
-            log.truncate(self.state.log_bytes)
+        self.world.wait()  # all have read the saved state before the first process writes another
+        if self.world.first:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            with open(self.log_path, "ab") as log:  # lines after the saved state will be written again
+                log.truncate(self.state.log_bytes)
         while self.state.stage < len(self.recipe.stage):
             self._train_stage(self.recipe.stage[self.state.stage], tensors)
             tensors = {}
-            self.state = TrainerState(stage=self.state.stage + 1, log_bytes=self.log_path.stat().st_size,
-                                      skipped_steps=self.state.skipped_steps)
+            self.state = TrainerState(stage=self.state.stage + 1, skipped_steps=self.state.skipped_steps)
             self._save(None)
 
     def _train_stage(self, stage: Stage, tensors: dict[str, torch.Tensor]):
@@ -99,7 +102,7 @@ class Trainer:
         if not trained:
             raise ValueError(f"{title}: nothing to train: the encoder is frozen, and no head has parameters")
         steps = StageSteps(stage, self.model.encoder, tasks, trained, self.data, self.model,
-                           f"{self.recipe.seed}/{state.stage}", self.device)
+                           f"{self.recipe.seed}/{state.stage}", self.device, self.world)
         self._load_optimizer(steps, tensors)
         self.say(f"{title}: {', '.join(trained)}; {stage.epochs} epochs of {steps.per_epoch:,} steps, "
                  f"mixing {stage.mixing}, gradients by {stage.combine}")
@@ -128,6 +131,7 @@ class Trainer:
         if state.step < steps.total:
             self.say(f"{title}: {stop_reason(stage, state)}; stopped")
         if stage.keep == "best":
+            self.world.wait()  # the first process has written it
             checkpoint.load_model(self._best_path(), self.model)
             self.say(f"{title}: keeping epoch {state.best_epoch}, dev score {state.best_score:.4f}")
         elif average is not None:
@@ -143,7 +147,8 @@ class Trainer:
         for name, task in tasks.items():
             everything = self.data[name].dev
             examples = sample(everything, limit, f"{self.recipe.seed}/{name}/dev-sample")
-            results[name] = measure(task, predict(task, self.model.encoder, examples, self.device), examples)
+            results[name] = measure(task, predict(task, self.model.encoder, examples, self.device, self.world),
+                                    examples)
             counts[name] = (len(examples), len(everything))
         return {"results": results, "counts": counts}
 
@@ -162,13 +167,15 @@ class Trainer:
         state.epochs_since_best += 1
         if score > state.best_score:
             state.best_score, state.best_epoch, state.epochs_since_best = score, epoch, 0
-            if stage.keep == "best":
+            if stage.keep == "best" and self.world.first:
                 checkpoint.save_model(self._best_path(), self.model)
 
     def _best_path(self) -> Path:
         return self.directory / f"best-stage-{self.state.stage + 1}.safetensors"
 
     def _log(self, record: dict):
+        if not self.world.first:
+            return
         with open(self.log_path, "a", encoding="utf-8") as log:
             log.write(json.dumps(record) + "\n")
 
@@ -179,6 +186,8 @@ class Trainer:
 
     def _save(self, steps: StageSteps | None):
         """steps: of the stage that is under way; None between two stages."""
+        if not self.world.first:
+            return
         tensors = self._named()
         names = {parameter: name for name, parameter in self.model.named_parameters()}
         for parameter, moments in (steps.optimizer.state.items() if steps is not None else ()):

@@ -1,0 +1,74 @@
+"""Two processes train as one does."""
+import subprocess
+import sys
+
+import pytest
+import safetensors.torch
+import torch
+from conftest import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.distributed import ALONE, shards
+
+
+@given(st.lists(st.integers(1, 100), max_size=40), st.integers(1, 5))
+def test_shards_hold_every_example_once_and_are_alike(lengths, size):
+    parts = shards(lengths, size)
+    assert sorted(index for part in parts for index in part) == list(range(len(lengths)))
+    loads = [sum(lengths[index] for index in part) for part in parts]
+    assert max(loads) - min(loads) <= max(lengths, default=0)
+
+
+def test_a_process_alone_exchanges_nothing():
+    tensor = torch.ones(3)
+    ALONE.add_up([tensor])
+    ALONE.wait()
+    assert ALONE.gather(7) == [7] and torch.equal(tensor, torch.ones(3)) and ALONE.first
+
+
+RECIPES = {
+    # 64 examples in batches of 7: the last batch has one example, so one of the processes has none.
+    "sum": ("", 'batch_size = 7\n'),
+    # Losses over the whole batch (negatives, rankings), a penalty over rows, surgery, a weight average.
+    "surgery": ('[tasks.sst]\npooling = "attentive"\n[tasks.para]\nloss = "info_nce"\nhead = "cosine"\n'
+                '[tasks.sts]\nloss = "cosent"\n', 'batch_size = 9\ncombine = "pcgrad"\naverage = "ema"\n'),
+    "rdrop": ("", 'batch_size = 8\ncombine = "gradvac"\nrdrop = 1.0\nmixing = "proportional"\ndraws = 3\n'),
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_two_processes_come_to_the_parameters_of_one(tmp_path, tiny_directory, toy_directory, name):
+    tasks, stage = RECIPES[name]
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('matmul_precision = "highest"\nhidden_dropout_prob = 0.0\nencoder_dropout = 0.0\n' + tasks
+                      + '[[stage]]\ntasks = ["sst", "para", "sts"]\nepochs = 1\nsteps_per_epoch = 12\nkeep = "last"\n'
+                      + stage + 'optimizer = { lr = 1e-4, head_lr = 1e-3 }\n')
+    printed = {}
+    for processes, launcher in ((1, []), (2, ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"])):
+        result = subprocess.run(
+            [sys.executable, *launcher, str(ROOT / "train_multitask.py"), "--no_progress", "--recipe", str(recipe),
+             "--weights", str(tiny_directory), "--data", str(toy_directory), "--out", f"run-{processes}"],
+            cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+        assert result.returncode == 0, result.stdout + result.stderr
+        printed[processes] = result.stdout.split("final, dev")[1].split("training took")[0]
+    one, two = (safetensors.torch.load_file(tmp_path / f"run-{count}" / "model.safetensors") for count in (1, 2))
+    assert one.keys() == two.keys()
+    for key, tensor in one.items():
+        torch.testing.assert_close(two[key], tensor, rtol=0, atol=1e-5, msg=lambda text, key=key: f"{key}: {text}")
+    assert printed[1] == printed[2]
+    for file in (tmp_path / "run-1" / "predictions").iterdir():
+        if "sst" in file.name:
+            assert file.read_text() == (tmp_path / "run-2" / "predictions" / file.name).read_text()
+    lines = [len((tmp_path / f"run-{count}" / "metrics.jsonl").read_text().splitlines()) for count in (1, 2)]
+    assert lines == [13, 13]
+
+
+def test_transfer_fine_tuning_says_that_it_runs_alone(tmp_path, tiny_directory):
+    corpus = tmp_path / "pairs.tsv"
+    corpus.write_text("a friend\ta friend of\n" * 30)
+    result = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2",
+         str(ROOT / "pretrain_tft.py"), "--corpus", str(corpus), "--weights", str(tiny_directory)],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert result.returncode != 0 and "pretrain_tft.py runs as one process" in result.stderr
