@@ -67,7 +67,7 @@ def encoding(report: Report, data: Path, options: argparse.Namespace):
 def tokenization(report: Report, data: Path, options: argparse.Namespace):
     from benchmarks import tokenization
 
-    report.add(*tokenization.run(sentences_of(data, options.sentences), options.weights, min(options.repeats, 5)))
+    report.add(tokenization.run(sentences_of(data, options.sentences), options.weights, min(options.repeats, 5)))
 
 
 def optimizer(report: Report, data: Path, options: argparse.Namespace):

@@ -1,9 +1,10 @@
-"""WordPiece tokenization as BERT does it (Devlin et al. 2019; Wu et al. 2016, section 4.1), from scratch and fast.
+"""WordPiece tokenization as BERT does it (Devlin et al. 2019; Wu et al. 2016, section 4.1), from scratch.
 
 Text is cleaned and split into words (spaces, punctuation, Chinese characters); a word is cut greedily into the longest
-pieces that the vocabulary has. `ids_from_scratch` is the lesson, `ids` the same through the `tokenizers` library; tests
-hold the two to the same ids for any text. A special token such as [SEP] in the text is that token, as in the reference.
+pieces that the vocabulary has. `tokenize` does that with offsets; `ids` does it once for each different word and
+remembers. A special token such as [SEP] in the text is that token, as in the reference.
 """
+import functools
 import json
 import re
 import unicodedata
@@ -12,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tokenizers
-from tokenizers import AddedToken, normalizers, pre_tokenizers
 
 from minbert.unicode_tables import CONTROLS, MARKS, PUNCTUATION
 
@@ -25,6 +25,7 @@ _CHINESE = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x
             (0x2B920, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def normalize_character(character: str, lowercase: bool) -> str:
     """What BERT's cleaning makes of one character: nothing, itself, its base letter, or (between spaces) its own word.
 
@@ -102,12 +103,7 @@ class BertTokenizer:
         if missing:
             raise ValueError(f"the vocabulary of {len(vocabulary)} tokens lacks {', '.join(missing)}")
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (self.id_of[t] for t in SPECIAL_TOKENS)
-        self._remembered = _WordMemory(self._tokenize_span)
-        self._fast = tokenizers.Tokenizer(tokenizers.models.WordPiece(
-            self.id_of, unk_token="[UNK]", max_input_chars_per_word=MAX_CHARACTERS_PER_WORD))
-        self._fast.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-        self._fast.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        self._fast.add_special_tokens([AddedToken(token, normalized=False) for token in SPECIAL_TOKENS])
+        self._remembered = _WordMemory(self.tokenize)
 
     @classmethod
     def load(cls, directory: Path) -> "BertTokenizer":
@@ -135,7 +131,7 @@ class BertTokenizer:
         except ValueError as error:
             raise ValueError(f"{directory}: {error}") from None
 
-    # ---- from scratch ------------------------------------------------------------------------------------------------
+    # ---- text -> tokens ----------------------------------------------------------------------------------------------
 
     def word_pieces(self, word: str) -> list[tuple[int, int, int]] | None:
         """Greedy longest match from the left: (id, start, end) of each piece; None where the word cannot be cut so."""
@@ -167,7 +163,8 @@ class BertTokenizer:
                 begin = match.start()
                 tokens.append(Token(piece, origins[begin + start], origins[begin + end - 1] + 1, word))
 
-    def _tokenize_span(self, text: str) -> list[Token]:
+    def tokenize(self, text: str) -> list[Token]:
+        """Tokens, each with the characters and the word that it came from; without [CLS] and [SEP]."""
         tokens: list[Token] = []
         offset = 0
         for index, part in enumerate(_SPECIAL.split(text)):
@@ -179,22 +176,17 @@ class BertTokenizer:
             offset += len(part)
         return tokens
 
-    def ids_from_scratch(self, text: str) -> list[int]:
-        """The lesson's path: ids without [CLS] and [SEP]."""
-        ids: list[int] = []
-        for word in _NOT_A_SPACE.sub("", text).split():
-            ids += self._remembered[word]
-        return ids
-
-    def tokenize(self, text: str) -> list[Token]:
-        """From scratch, with the characters and the word that each token came from; without [CLS] and [SEP]."""
-        return self._tokenize_span(text)
-
     # ---- what the tasks use ------------------------------------------------------------------------------------------
 
-    def ids(self, texts: list[str]) -> list[list[int]]:
-        """Ids of many texts by the `tokenizers` library, on all cores; without [CLS] and [SEP]."""
-        return [encoding.ids for encoding in self._fast.encode_batch_fast(texts, add_special_tokens=False)]
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The same tokens' ids, of many texts: faster, since most words have been met before."""
+        found = []
+        for text in texts:
+            ids: list[int] = []
+            for word in _NOT_A_SPACE.sub("", text).split():
+                ids += self._remembered[word]
+            found.append(ids)
+        return found
 
     def word_ids(self, words: list[str]) -> tuple[list[int], list[int]]:
         """Ids of a sentence given as words, and for each id the index of its word."""
@@ -224,11 +216,9 @@ class BertTokenizer:
             token_type_ids += [1] * (len(second) + 1)
         return input_ids, token_type_ids
 
-    def encode(self, first: str, second: str | None = None, max_length: int | None = None, from_scratch: bool = False
-               ) -> Encoding:
+    def encode(self, first: str, second: str | None = None, max_length: int | None = None) -> Encoding:
         """One text or a pair, with offsets and word ids. Truncation takes from the longer sentence first."""
-        sides = [self.tokenize(text) if from_scratch else self._tokenize_fast(text)
-                 for text in (first, second) if text is not None]
+        sides = [self.tokenize(text) for text in (first, second) if text is not None]
         before = sum(map(len, sides))
         ids = [[token.id for token in side] for side in sides]
         input_ids, token_type_ids = self.build(ids[0], ids[1] if second is not None else None, max_length)
@@ -240,11 +230,6 @@ class BertTokenizer:
         truncated = before + len(sides) + 1 - len(input_ids)
         return Encoding(input_ids, token_type_ids, offsets, words, truncated)
 
-    def _tokenize_fast(self, text: str) -> list[Token]:
-        encoding = self._fast.encode(text, add_special_tokens=False)
-        return [Token(i, start, end, word)
-                for i, (start, end), word in zip(encoding.ids, encoding.offsets, encoding.word_ids, strict=True)]
-
     def save(self, directory: Path):
         """Writes vocab.txt, tokenizer_config.json and tokenizer.json, the files other libraries look for."""
         directory = Path(directory)
@@ -253,7 +238,11 @@ class BertTokenizer:
                     "unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]",
                     "mask_token": "[MASK]"}
         (directory / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-        complete = tokenizers.Tokenizer.from_str(self._fast.to_str())
+        complete = tokenizers.Tokenizer(tokenizers.models.WordPiece(
+            self.id_of, unk_token="[UNK]", max_input_chars_per_word=MAX_CHARACTERS_PER_WORD))
+        complete.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=self.lowercase)
+        complete.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+        complete.add_special_tokens([tokenizers.AddedToken(token, normalized=False) for token in SPECIAL_TOKENS])
         complete.post_processor = tokenizers.processors.TemplateProcessing(
             single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
             special_tokens=[("[CLS]", self.cls_id), ("[SEP]", self.sep_id)])

@@ -47,7 +47,7 @@ def test_ids_of_20_000_hostile_strings(ours, reference):
     expected = reference(texts, add_special_tokens=False)["input_ids"]
     assert ours.ids(texts) == expected
     for text, ids in zip(texts, expected, strict=True):
-        assert ours.ids_from_scratch(text) == ids, repr(text)
+        assert [token.id for token in ours.tokenize(text)] == ids, repr(text)
 
 
 @pytest.mark.slow
@@ -64,13 +64,12 @@ def test_ids_of_all_real_sentences(ours, reference, shared_data):
         part = texts[start:start + 50_000]
         expected = reference(part, add_special_tokens=False)["input_ids"]
         assert ours.ids(part) == expected
-        assert [ours.ids_from_scratch(text) for text in part] == expected
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
-def test_any_text_from_scratch_equals_the_fast_path(ours, text):
-    assert ours.ids_from_scratch(text) == ours.ids([text])[0]
+def test_remembered_words_are_tokenized_alike(ours, text):
+    assert ours.ids([text, text])[1] == [token.id for token in ours.tokenize(text)]
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
@@ -94,23 +93,21 @@ NEW_CAPITALS = {0x1C89, *range(0xA7CB, 0xA7DD), *range(0x10D50, 0x10D66), *range
 
 @pytest.mark.parametrize("case", cases("tokenizer"))
 def test_cases(ours, case):
-    for from_scratch in (True, False):
-        encoding = ours.encode(case["input"]["text"], from_scratch=from_scratch)
-        for name in ("input_ids", "attention_mask", "token_type_ids"):
-            assert getattr(encoding, name) == case["expected"][name]
-        assert [ours.vocabulary[i] for i in encoding.input_ids[1:-1]] == case["expected"]["tokens"]
+    encoding = ours.encode(case["input"]["text"])
+    for name in ("input_ids", "attention_mask", "token_type_ids"):
+        assert getattr(encoding, name) == case["expected"][name]
+    assert [ours.vocabulary[i] for i in encoding.input_ids[1:-1]] == case["expected"]["tokens"]
 
 
-@pytest.mark.parametrize("from_scratch", [True, False])
 @pytest.mark.parametrize("max_length", [3, 4, 8, 17, None])
-def test_pairs_truncation_offsets_and_word_ids(ours, reference, max_length, from_scratch):
+def test_pairs_truncation_offsets_and_word_ids(ours, reference, max_length):
     rng = random.Random(1)
     texts = [text for text in hostile_texts(800) if text.strip()]
     for _ in range(200):
         first, second = rng.choice(texts), rng.choice(texts)
         if not first or not second:
             continue
-        mine = ours.encode(first, second, max_length, from_scratch)
+        mine = ours.encode(first, second, max_length)
         theirs = reference(first, second, max_length=max_length, truncation=max_length is not None,
                            return_offsets_mapping=True)
         assert mine.input_ids == theirs["input_ids"]
@@ -128,7 +125,6 @@ def test_cased_tokenization_equals_the_reference(ours, tmp_path):
     texts = hostile_texts(2000)
     expected = theirs(texts, add_special_tokens=False)["input_ids"]
     assert cased.ids(texts) == expected
-    assert [cased.ids_from_scratch(text) for text in texts] == expected
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 60))
