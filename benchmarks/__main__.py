@@ -1,7 +1,7 @@
 """python -m benchmarks [PART ...] [--data DIR]: ratios against peers, printed and saved as Markdown and JSON.
 
-Parts: training encoding tokenization optimizer surgery overhead memory scaling (default: all). Every contestant does
-the same work in the same process, one round after the other; figures are medians with quartiles.
+Parts: training encoding tokenization optimizer surgery overhead floor memory scaling (default: all). Every contestant
+does the same work in the same process, one round after the other; figures are medians with quartiles.
 """
 import argparse
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.measure import Comparison, table
+from benchmarks.measure import Comparison, markdown, table
 from corpora.tables import read_table
 from corpora.toy import write_course_files
 from minbert.pretrained import DEFAULT
@@ -97,12 +97,22 @@ def overhead(report: Report, data: Path, options: argparse.Namespace):
     report.add(overhead.start_up(options.weights, min(options.repeats, 5)))
 
 
+def floor(report: Report, data: Path, options: argparse.Namespace):
+    from benchmarks import floor
+
+    found = floor.run(data, options.weights, 32, 4 * options.repeats)
+    report.say(markdown(["training, batch 32", "matrix products", "their floor, ms", "a step, ms", "floor / step"], [
+        [task, precision, f"{least:,.0f}", f"{measured:,.0f}", f"{share:.0%}"]
+        for task, precision, least, measured, share in found]))
+    report.record({"name": "floor", "rows": found})
+
+
 def memory(report: Report, data: Path, options: argparse.Namespace):
     from benchmarks import memory
 
     found = memory.run(data, options.weights)
-    report.say("| training sts, batch 32 | peak memory, MB | over ours |\n|---|---|---|\n" + "\n".join(
-        f"| {name} | {value:,.0f} | {value / found['ours']:.2f} |" for name, value in found.items()) + "\n")
+    report.say(markdown(["training sts, batch 32", "peak memory, MB", "over ours"], [
+        [name, f"{value:,.0f}", f"{value / found['ours']:.2f}"] for name, value in found.items()]))
     report.record({"name": "peak memory, MB", **found})
 
 
@@ -114,21 +124,20 @@ def scaling(report: Report, data: Path, options: argparse.Namespace):
     batches = scaling.by_batch(data, options.weights, options.batch_sizes, options.repeats)
     tasks = scaling.by_tasks(data, options.weights, 32, options.repeats)
     rows = scaling.by_rows(options.weights, options.rows)
-    report.say("| tokens of a sentence | sentences a batch | tokens/s in training |\n|---|---|---|\n" + "\n".join(
-        f"| {length} | {count} | {speed:,.0f} |" for length, count, speed in lengths) + "\n")
-    report.say("| batch size | sts examples/s in training |\n|---|---|\n" + "\n".join(
-        f"| {size} | {speed:,.0f} |" for size, speed in batches) + "\n")
-    report.say("| gradients by | tasks | step, ms | over one task's |\n|---|---|---|---|\n" + "\n".join(
-        f"| {combine} | {count} | {1000 * seconds:,.0f} | {ratio:.2f} |" for combine, count, seconds, ratio in tasks)
-        + "\n")
-    report.say("| rows of a file | read and tokenized in, s | step, ms | memory, MB |\n|---|---|---|---|\n" + "\n".join(
-        f"| {count:,} | {loading:.1f} | {1000 * step:,.0f} | {memory:,.0f} |" for count, loading, step, memory in rows)
-        + "\n")
+    report.say(markdown(["tokens of a sentence", "sentences a batch", "tokens/s in training"], [
+        [str(length), str(count), f"{speed:,.0f}"] for length, count, speed in lengths]))
+    report.say(markdown(["batch size", "sts examples/s in training"], [
+        [str(size), f"{speed:,.0f}"] for size, speed in batches]))
+    report.say(markdown(["gradients by", "tasks", "a step, ms", "over one task's"], [
+        [combine, str(count), f"{1000 * seconds:,.0f}", f"{ratio:.2f}"] for combine, count, seconds, ratio in tasks]))
+    report.say(markdown(["rows of a file", "read and tokenized in, s", "a step, ms", "memory, MB"], [
+        [f"{count:,}", f"{loading:.1f}", f"{1000 * step:,.0f}", f"{megabytes:,.0f}"]
+        for count, loading, step, megabytes in rows]))
     report.record({"name": "scaling", "lengths": lengths, "batches": batches, "tasks": tasks, "rows": rows})
 
 
-PARTS = {part.__name__: part for part in (training, encoding, tokenization, optimizer, surgery, overhead, memory,
-                                          scaling)}
+PARTS = {part.__name__: part for part in (training, encoding, tokenization, optimizer, surgery, overhead, floor,
+                                          memory, scaling)}
 
 
 def main(arguments: list[str] | None = None) -> int:

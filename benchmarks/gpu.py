@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.contestants import PeerModel, mean_of, padded
+from benchmarks.floor import flops
 from minbert.bert import BertModel
 from minbert.config import BertConfig
 from minbert.pretrained import DEFAULT, fetch
@@ -51,13 +52,6 @@ def generated(share: float, tokenizer: BertTokenizer) -> dict[str, TaskData]:
             examples.append(Example(str(row), ("",) * sentences, label, ids))
         data[name] = TaskData(examples, [], [])
     return data
-
-
-def flops(config: BertConfig, lengths: list[int]) -> float:
-    """Of forward and backward over sequences of these lengths: 6 a weight and token, 12 T H a token for attention."""
-    weights = config.num_hidden_layers * (4 * config.hidden_size**2 + 2 * config.hidden_size * config.intermediate_size)
-    return sum(length * (6 * weights + 12 * config.num_hidden_layers * config.hidden_size * length)
-               for length in lengths)
 
 
 def wait(device: torch.device):

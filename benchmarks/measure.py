@@ -1,7 +1,7 @@
 """Interleaved repeats: A B A B ..., because a machine's speed drifts and a ratio of neighbours does not."""
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 
 import torch
@@ -54,13 +54,17 @@ def compare(name: str, contestants: dict[str, Callable[[], object]], repeats: in
     return Comparison(name, seconds)
 
 
+def markdown(header: list[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
 def table(comparisons: list[Comparison]) -> str:
-    """Markdown: each peer's time over ours, median and quartiles of the rounds."""
-    lines = ["| what | peer | peer / ours | quartiles | ours, ms |", "|---|---|---|---|---|"]
+    """Each peer's time over ours, median and quartiles of the rounds."""
+    rows = []
     for comparison in comparisons:
         milliseconds = 1000 * statistics.median(comparison.seconds[comparison.ours])
         for peer in list(comparison.seconds)[1:]:
             middle, low, high = comparison.ratio(peer, comparison.ours)
-            lines.append(f"| {comparison.name} | {peer} | {middle:.2f} | {low:.2f} to {high:.2f} | "
-                         f"{milliseconds:,.1f} |")
-    return "\n".join(lines) + "\n"
+            rows.append([comparison.name, peer, f"{middle:.2f}", f"{low:.2f} to {high:.2f}", f"{milliseconds:,.1f}"])
+    return markdown(["what", "peer", "peer / ours", "quartiles", "ours, ms"], rows)

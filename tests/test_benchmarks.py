@@ -105,7 +105,7 @@ def test_flops_of_a_sequence_are_those_of_its_matrix_products(tiny_model):
     """Forward once, counted by torch; forward and backward are three times that."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    from benchmarks.gpu import flops
+    from benchmarks.floor import flops
 
     ids = torch.ones(1, 10, dtype=torch.int64)
     tiny_model.fused = False
