@@ -171,7 +171,7 @@ class SentenceTransformers:
 
     def train_all(self):
         for batch in self.batches:
-            features = [self.model.tokenize([example.sentences[side] for example in batch]) for side in (0, 1)]
+            features = [self.model.preprocess([example.sentences[side] for example in batch]) for side in (0, 1)]
             labels = torch.tensor([example.label / 5 if self.kind == "sts" else int(example.label)
                                    for example in batch])
             self.optimizer.zero_grad()

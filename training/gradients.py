@@ -44,17 +44,17 @@ class SharedGradients:
     def finish(self, world: World = ALONE):
         """After the last backward: the table's gradients become dense ones, [U, H], of all rows that were touched, and
         all gradients become their sums over the processes."""
-        touched = [row[self.table].coalesce().indices()[0] for row in self.rows if self.table in row]
-        if touched:
-            own = torch.cat(touched).unique()
-            self.touched = torch.cat([ids.to(own.device) for ids in world.gather(own.cpu())]).unique()
-        else:
-            self.touched = self.touched[:0]
-        for row in self.rows:
-            if self.table in row:
-                gradient = row[self.table].coalesce()
-                places = torch.searchsorted(self.touched, gradient.indices()[0])
+        reading = [row for row in self.rows if self.table in row]
+        self.touched = self.touched[:0]
+        if reading:
+            sparse = [row[self.table].coalesce() for row in reading]
+            self.touched = torch.cat([gradient.indices()[0] for gradient in sparse]).unique()
+            if world.size > 1:
+                everyones = world.gather(self.touched.cpu())
+                self.touched = torch.cat(everyones).unique().to(self.table.device)
+            for row, gradient in zip(reading, sparse, strict=True):
                 dense = gradient.values().new_zeros(len(self.touched), self.table.shape[1])
+                places = torch.searchsorted(self.touched, gradient.indices()[0])
                 row[self.table] = dense.index_copy_(0, places, gradient.values())
         world.add_up([gradient for row in self.rows for gradient in row.values()])
 

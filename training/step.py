@@ -173,8 +173,8 @@ class StageSteps:
             state.skipped_steps += 1
             record["skipped"] = str(error)
             if state.bad_steps >= PATIENT_STEPS:
-                raise ValueError(f"step {state.step:,}: {error}, for {PATIENT_STEPS} steps in a row; lower the "
-                                 "learning rate") from None
+                raise ValueError(f"{stage.name or 'training'}, step {state.step:,}: {error}, for {PATIENT_STEPS} steps "
+                                 "in a row; lower the learning rate") from None
             return False
         state.bad_steps = 0
         record["gradient_norm"] = norm

@@ -113,10 +113,7 @@ class Trainer:
         self.model.train()
         # Asked before a step, not after an epoch: a run that was killed in between must stop as well.
         while state.step < steps.total and not stop_reason(stage, state):
-            try:
-                record = steps.take(state)
-            except ValueError as error:
-                raise ValueError(f"{title}, {error}") from None
+            record = steps.take(state)
             bar.update()
             bar.set_postfix(record["loss"], refresh=False)
             self._log({"stage": state.stage, **record})
