@@ -53,7 +53,7 @@ def training(report: Report, data: Path, options: argparse.Namespace):
     from benchmarks import training
 
     for batch_size in options.batch_sizes:
-        report.add(*training.run(data, options.weights, [batch_size], options.batches, options.repeats))
+        report.add(*training.run(data, options.weights, batch_size, options.batches, options.repeats))
 
 
 def encoding(report: Report, data: Path, options: argparse.Namespace):

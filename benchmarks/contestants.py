@@ -26,6 +26,7 @@ from training.recipe import Recipe, Stage, load_recipe
 from training.step import StageSteps, StepState
 
 RECIPE = Path(__file__).resolve().parent.parent / "recipes" / "default.toml"
+TASKS = ("sst", "para", "sts")
 LR = 2e-5
 
 
@@ -46,14 +47,14 @@ class Ours:
     """The product's own step: batching, encoder, backward, clipping, AdamW."""
 
     def __init__(self, weights: str, data: dict[str, TaskData], tasks: Sequence[str], batch_size: int,
-                 device: str = "cpu", **stage):
+                 **stage):
         self.model, _ = build(weights)
-        self.model.to(device).train()
+        self.model.train()
         recipe: Recipe = load_recipe(RECIPE)
         self.stage = Stage(tasks=list(tasks), epochs=10**6, batch_size=batch_size, steps_per_epoch="longest",
                            schedule="constant", warmup=0.0, optimizer=recipe.stage[0].optimizer, **stage)
         self.steps = StageSteps(self.stage, self.model.encoder, {name: self.model.tasks[name] for name in tasks},
-                                list(tasks), data, self.model, "benchmark", torch.device(device))
+                                list(tasks), data, self.model, "benchmark", torch.device("cpu"))
         self.state = StepState()
 
     def step(self):

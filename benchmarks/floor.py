@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from benchmarks.contestants import Ours, load
+from benchmarks.contestants import TASKS, Ours, load
 from minbert.config import BertConfig
 
 
@@ -34,7 +34,7 @@ def run(data: Path, weights: str, batch_size: int, steps: int) -> list[tuple[str
     loaded = load(data, weights, 64 * batch_size)
     found = []
     for precision in ("medium", "highest"):
-        for name in ("sst", "para", "sts"):
+        for name in TASKS:
             ours = Ours(weights, loaded, [name], batch_size)
             config = ours.model.encoder.config
             fastest = peak(config, precision)  # anew each time, beside what it is compared with

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.contestants import PeerModel, mean_of, padded
+from benchmarks.contestants import RECIPE, PeerModel, mean_of, padded
 from benchmarks.floor import flops
 from minbert.bert import BertModel
 from minbert.config import BertConfig
@@ -30,7 +30,6 @@ from training.program import build_model
 from training.recipe import Stage, load_recipe
 from training.step import StageSteps, StepState
 
-RECIPE = Path(__file__).resolve().parent.parent / "recipes" / "default.toml"
 SHAPES = {"base": BertConfig(), "small": BertConfig(hidden_size=64, num_hidden_layers=2, num_attention_heads=2,
                                                     intermediate_size=128)}
 # Examples, median tokens of a sentence (counted on the real sets), sentences of an example, and batch size.

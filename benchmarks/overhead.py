@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.contestants import Ours, load
+from benchmarks.contestants import TASKS, Ours, load
 from benchmarks.measure import Comparison, compare
 from minbert.pretrained import fetch
 from tasks.task import TokenBatch
@@ -15,7 +15,7 @@ from tasks.task import TokenBatch
 
 def padding(data: Path, weights: str, batch_size: int, steps: int = 20) -> tuple[float, float]:
     """(share of padding in what the linear layers multiply, share that padded tensors would have had)."""
-    ours = Ours(weights, load(data, weights, 64 * batch_size), ("sst", "para", "sts"), batch_size)
+    ours = Ours(weights, load(data, weights, 64 * batch_size), TASKS, batch_size)
     rows, real, padded = [], [], []
     layer = ours.model.encoder.encoder.layer[0].intermediate
     layer.register_forward_hook(lambda module, inputs, output: rows.append(inputs[0].shape[:-1].numel()))
@@ -42,7 +42,7 @@ def padding(data: Path, weights: str, batch_size: int, steps: int = 20) -> tuple
 
 def loop(data: Path, weights: str, batch_size: int, steps: int = 40) -> float:
     """Share of a training step's time that is spent outside forward, backward and the optimizer's step."""
-    ours = Ours(weights, load(data, weights, 64 * batch_size), ("sst", "para", "sts"), batch_size)
+    ours = Ours(weights, load(data, weights, 64 * batch_size), TASKS, batch_size)
     inside = [0.0]
 
     def timed(function):

@@ -4,11 +4,9 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.contestants import Ours, load
+from benchmarks.contestants import TASKS, Ours, load
 from benchmarks.measure import Comparison, compare
 from training.step import seed_of
-
-TASKS = ("sst", "para", "sts")
 
 
 class Pairwise(Ours):

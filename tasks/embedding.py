@@ -9,9 +9,7 @@ import torch.nn.functional as F
 from minbert.bert import BertModel
 from minbert.tokenizer import BertTokenizer
 from tasks.pooling import pool
-from tasks.task import TokenBatch
-
-TOKENS_PER_BATCH = 4096  # its activations should fit a processor's cache
+from tasks.task import TOKENS_PER_BATCH, TokenBatch, cut
 
 
 @torch.inference_mode()
@@ -23,19 +21,13 @@ def embed(encoder: BertModel, tokenizer: BertTokenizer, sentences: list[str], po
     device = encoder.embeddings.word_embeddings.weight.device
     limit = min(max_length, encoder.config.max_position_embeddings)
     sequences = [tokenizer.build(ids, max_length=limit) for ids in tokenizer.ids(sentences)]
-    order = sorted(range(len(sequences)), key=lambda index: len(sequences[index][0]))
+    lengths = [len(input_ids) for input_ids, _ in sequences]
+    order = sorted(range(len(sequences)), key=lengths.__getitem__)
     vectors = np.empty((len(sequences), encoder.config.hidden_size), dtype=np.float32)
-    start = 0
-    while start < len(order):
-        # The batch's last sentence is its longest: as many as fit with that one's length.
-        end = start + 1
-        while end < len(order) and (end + 1 - start) * len(sequences[order[end]][0]) <= tokens_per_batch:
-            end += 1
-        chosen = order[start:end]
+    for chosen in cut(order, lengths, 0, tokens_per_batch):
         tokens = TokenBatch.from_sequences([sequences[index] for index in chosen], tokenizer.pad_id).to(device)
         output = encoder(tokens.input_ids, tokens.attention_mask, tokens.token_type_ids, packing=tokens.packing)
         pooled = pool(output, tokens.attention_mask, pooling)
         vectors[chosen] = (F.normalize(pooled, dim=1) if normalize else pooled).float().cpu().numpy()
-        start = end
     encoder.train(was_training)
     return vectors

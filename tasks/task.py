@@ -23,6 +23,7 @@ from tasks.losses import symmetric_divergence
 from tasks.pooling import AttentivePooling, pool
 
 TOKENIZED_TOGETHER = 10_000  # examples
+TOKENS_PER_BATCH = 4096  # of an evaluation batch, padding included: its activations should fit a processor's cache
 
 
 @dataclass(slots=True)  # there may be a million of them
@@ -92,6 +93,21 @@ class Batch:
     def to(self, device: torch.device) -> "Batch":
         return Batch(self.tokens.to(device), None if self.labels is None else self.labels.to(device),
                      self.groups.to(device))
+
+
+def cut(order: Sequence[int], lengths: Sequence[int], batch_size: int, token_budget: int | None) -> list[list[int]]:
+    """Cuts an order into batches of batch_size or, with a budget, of at most that many tokens, padding included."""
+    if token_budget is None:
+        return [list(order[i:i + batch_size]) for i in range(0, len(order), batch_size)]
+    batches: list[list[int]] = []
+    longest = 0
+    for index in order:
+        longest = max(longest, lengths[index]) if batches else lengths[index]
+        if not batches or longest * (len(batches[-1]) + 1) > token_budget:
+            batches.append([])
+            longest = lengths[index]
+        batches[-1].append(index)
+    return batches
 
 
 class NewLayers(nn.Module):

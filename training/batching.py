@@ -7,24 +7,9 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
-from tasks.task import Batch, Example, Task
+from tasks.task import Batch, Example, Task, cut
 
 WINDOW = 64  # batches that are sorted by length together: enough to match lengths, few enough to mix
-
-
-def cut(order: Sequence[int], lengths: Sequence[int], batch_size: int, token_budget: int | None) -> list[list[int]]:
-    """Cuts an order into batches of batch_size or, with a budget, of at most that many tokens, padding included."""
-    if token_budget is None:
-        return [list(order[i:i + batch_size]) for i in range(0, len(order), batch_size)]
-    batches: list[list[int]] = []
-    longest = 0
-    for index in order:
-        longest = max(longest, lengths[index]) if batches else lengths[index]
-        if not batches or longest * (len(batches[-1]) + 1) > token_budget:
-            batches.append([])
-            longest = lengths[index]
-        batches[-1].append(index)
-    return batches
 
 
 def epoch_batches(lengths: Sequence[int], batch_size: int, seed: str, token_budget: int | None = None,

@@ -7,11 +7,8 @@ import torch
 from minbert.bert import BertModel
 from tasks.leaderboard import overall_score
 from tasks.metrics import bootstrap_interval
-from tasks.task import Example, Task
-from training.batching import cut
+from tasks.task import TOKENS_PER_BATCH, Example, Task, cut
 from training.distributed import ALONE, World
-
-TOKENS_PER_BATCH = 4096  # of an evaluation batch, padding included: its activations should fit a processor's cache
 
 
 @dataclass
@@ -40,8 +37,9 @@ def predict(task: Task, encoder: BertModel, examples: list[Example], device: tor
     task.train(was_training)
     found = [part for parts in world.gather(found) for part in parts]
     places, predictions = zip(*found, strict=True)
-    result = np.concatenate(predictions)
-    result[np.concatenate(places)] = np.concatenate(predictions)
+    in_batches = np.concatenate(predictions)
+    result = np.empty_like(in_batches)
+    result[np.concatenate(places)] = in_batches
     return result
 
 
