@@ -52,8 +52,9 @@ class Report:
 def training(report: Report, data: Path, options: argparse.Namespace):
     from benchmarks import training
 
-    for batch_size in options.batch_sizes:
-        report.add(*training.run(data, options.weights, batch_size, options.batches, options.repeats))
+    for pooling in options.pooling:
+        for batch_size in options.batch_sizes:
+            report.add(*training.run(data, options.weights, batch_size, options.batches, options.repeats, pooling))
 
 
 def encoding(report: Report, data: Path, options: argparse.Namespace):
@@ -146,6 +147,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="folder with the course's files (default: generated)")
     parser.add_argument("--weights", default=DEFAULT)
     parser.add_argument("--batch_sizes", type=int, nargs="+", default=[8, 32, 64])
+    parser.add_argument("--pooling", nargs="+", choices=("mean", "cls"), default=["mean", "cls"],
+                        help="of the sentence vectors in training: our default's, and the course's")
     parser.add_argument("--batches", type=int, default=8, help="of each training round")
     parser.add_argument("--sentences", type=int, default=20_000, help="to encode and to tokenize")
     parser.add_argument("--lengths", type=int, nargs="+", default=[8, 16, 32, 64, 128, 256, 512],

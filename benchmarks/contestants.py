@@ -30,6 +30,14 @@ TASKS = ("sst", "para", "sts")
 LR = 2e-5
 
 
+def recipe_with(pooling: str) -> Recipe:
+    """The default recipe, every task pooling like this: mean, its own choice, or cls, the course's."""
+    recipe = load_recipe(RECIPE)
+    for settings in recipe.tasks.values():
+        settings.options["pooling"] = pooling
+    return recipe
+
+
 def load(data: Path, weights: str, limit: int) -> dict[str, TaskData]:
     """Tokenized examples of the default recipe's tasks, at most `limit` of each file."""
     model, _ = build(weights)
@@ -37,22 +45,21 @@ def load(data: Path, weights: str, limit: int) -> dict[str, TaskData]:
                      splits=("train", "dev"))
 
 
-def build(weights: str) -> tuple[nn.Module, BertTokenizer]:
+def build(weights: str, pooling: str = "mean") -> tuple[nn.Module, BertTokenizer]:
     """A fresh model of the default recipe: every contestant trains its own."""
     encoder, tokenizer, _ = load_encoder(fetch(weights))
-    return build_model(load_recipe(RECIPE), encoder.config, encoder, tokenizer), tokenizer
+    return build_model(recipe_with(pooling), encoder.config, encoder, tokenizer), tokenizer
 
 
 class Ours:
     """The product's own step: batching, encoder, backward, clipping, AdamW."""
 
     def __init__(self, weights: str, data: dict[str, TaskData], tasks: Sequence[str], batch_size: int,
-                 **stage):
-        self.model, _ = build(weights)
+                 pooling: str = "mean", **stage):
+        self.model, _ = build(weights, pooling)
         self.model.train()
-        recipe: Recipe = load_recipe(RECIPE)
         self.stage = Stage(tasks=list(tasks), epochs=10**6, batch_size=batch_size, steps_per_epoch="longest",
-                           schedule="constant", warmup=0.0, optimizer=recipe.stage[0].optimizer, **stage)
+                           schedule="constant", warmup=0.0, optimizer=load_recipe(RECIPE).stage[0].optimizer, **stage)
         self.steps = StageSteps(self.stage, self.model.encoder, {name: self.model.tasks[name] for name in tasks},
                                 list(tasks), data, self.model, "benchmark", torch.device("cpu"))
         self.state = StepState()
@@ -92,20 +99,28 @@ def mean_of(hidden: Tensor, mask: Tensor) -> Tensor:
     return (hidden * weights).sum(dim=1) / weights.sum(dim=1)
 
 
-def starter_model(weights: str, task: str) -> PeerModel:
+def first_of(hidden: Tensor, mask: Tensor) -> Tensor:
+    """[B, T, H], [B, T] -> [B, H]: what stands at [CLS]"""
+    return hidden[:, 0]
+
+
+POOL = {"mean": mean_of, "cls": first_of}
+
+
+def starter_model(weights: str, task: str, pooling: str = "mean") -> PeerModel:
     encoder, _, _ = load_encoder(fetch(weights))
     starter = StarterBert.like(encoder)
-    return PeerModel(starter, lambda ids, mask: mean_of(starter(ids, mask), mask), task, encoder.config)
+    return PeerModel(starter, lambda ids, mask: POOL[pooling](starter(ids, mask), mask), task, encoder.config)
 
 
-def transformers_model(weights: str, task: str) -> PeerModel:
+def transformers_model(weights: str, task: str, pooling: str = "mean") -> PeerModel:
     import transformers
 
     directory = fetch(weights)
     model = transformers.BertModel.from_pretrained(directory, attn_implementation="sdpa", add_pooling_layer=False)
 
     def encode(ids: Tensor, mask: Tensor) -> Tensor:
-        return mean_of(model(input_ids=ids, attention_mask=mask).last_hidden_state, mask)
+        return POOL[pooling](model(input_ids=ids, attention_mask=mask).last_hidden_state, mask)
 
     return PeerModel(model, encode, task, BertConfig.load(directory / "config.json"))
 
@@ -143,25 +158,29 @@ class Padded:
             self.optimizer.step()
 
 
-def starter(weights: str, task: Task, examples: list[Example], batch_size: int) -> Padded:
-    return Padded(starter_model(weights, task.name), task, examples, batch_size, False,
+def starter(weights: str, task: Task, examples: list[Example], batch_size: int, pooling: str = "mean"
+            ) -> Padded:
+    return Padded(starter_model(weights, task.name, pooling), task, examples, batch_size, False,
                   lambda parameters: StarterAdamW(parameters, lr=LR, weight_decay=0.01))
 
 
-def transformers_peer(weights: str, task: Task, examples: list[Example], batch_size: int, by_length: bool) -> Padded:
+def transformers_peer(weights: str, task: Task, examples: list[Example], batch_size: int, by_length: bool,
+                      pooling: str = "mean") -> Padded:
     """With torch's fused AdamW, which is what transformers' Trainer takes."""
-    return Padded(transformers_model(weights, task.name), task, examples, batch_size, by_length,
+    return Padded(transformers_model(weights, task.name, pooling), task, examples, batch_size, by_length,
                   lambda parameters: torch.optim.AdamW(parameters, lr=LR, fused=True))
 
 
 class SentenceTransformers:
     """Its model and loss in the loop of its trainer: collate (which tokenizes), loss, backward, clip, fused AdamW."""
 
-    def __init__(self, weights: str, task: str, examples: list[Example], batch_size: int):
+    def __init__(self, weights: str, task: str, examples: list[Example], batch_size: int, pooling: str = "mean"):
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.losses import CosineSimilarityLoss, SoftmaxLoss
+        from sentence_transformers.sentence_transformer.modules import Pooling
 
         self.model = SentenceTransformer(str(fetch(weights)), device="cpu")
+        self.model[1] = Pooling(self.model.get_embedding_dimension(), pooling_mode=pooling)
         self.model.train()
         self.loss = CosineSimilarityLoss(self.model) if task == "sts" else SoftmaxLoss(
             self.model, self.model.get_embedding_dimension(), num_labels=2)

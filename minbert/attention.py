@@ -57,8 +57,12 @@ class SelfAttention(nn.Module):
         self.key = nn.Linear(config.hidden_size, config.hidden_size)
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
 
-    def forward(self, hidden: Tensor, packing: Packing, fused: bool = True) -> tuple[Tensor, Tensor | None]:
-        """hidden: [N, H]. Returns the context [N, H] and, when not fused, the weights [B, A, T, T]."""
+    def forward(self, hidden: Tensor, packing: Packing, fused: bool = True, cls_only: bool = False
+                ) -> tuple[Tensor, Tensor | None]:
+        """hidden: [N, H]. Returns the context [N, H] and, when not fused, the weights [B, A, T, T].
+
+        cls_only: only the first token of each sequence asks; context [B, H], weights [B, A, 1, T].
+        """
         dropout_p = self.dropout_p if self.training else 0.0
         # Three projections as one matrix product; on disk they stay three, as Hugging Face names them.
         weight = torch.cat([self.query.weight, self.key.weight, self.value.weight])
@@ -66,9 +70,12 @@ class SelfAttention(nn.Module):
         projected = packing.unpack(F.linear(hidden, weight, bias))  # [B, T, 3H]
         heads = projected.unflatten(-1, (3, self.num_attention_heads, -1))  # [B, T, 3, A, D]
         query, key, value = heads.permute(2, 0, 3, 1, 4)  # [B, A, T, D] each
+        if cls_only:
+            query = query[:, :, :1]
         mask = None if packing.full else packing.mask
         if fused:
             context, weights = fused_attention(query, key, value, mask, dropout_p), None
         else:
             context, weights = attention(query, key, value, mask, dropout_p)
-        return packing.pack(context.transpose(1, 2).flatten(2)), weights  # [B, T, H] -> [N, H]
+        context = context.transpose(1, 2).flatten(2)  # [B, T, H], or [B, 1, H]
+        return context[:, 0] if cls_only else packing.pack(context), weights

@@ -18,7 +18,7 @@ from minbert.packing import Packing
 
 @dataclass
 class BertOutput:
-    last_hidden_state: Tensor  # [B, T, H], zeros at padding
+    last_hidden_state: Tensor  # [B, T, H], zeros at padding; [B, 1, H] of a call with cls_only
     pooler_output: Tensor  # [B, H]
     hidden_states: tuple[Tensor, ...] | None = None  # on request: the embeddings, then each layer, [B, T, H] each
     attentions: tuple[Tensor, ...] | None = None  # on request: each layer's weights [B, A, T, T]
@@ -68,9 +68,9 @@ class Attention(nn.Module):
         self.self = SelfAttention(config)
         self.output = AddNorm(config.hidden_size, config)
 
-    def forward(self, hidden: Tensor, packing: Packing, fused: bool) -> tuple[Tensor, Tensor | None]:
-        context, weights = self.self(hidden, packing, fused)
-        return self.output(context, hidden), weights
+    def forward(self, hidden: Tensor, packing: Packing, fused: bool, cls_only: bool) -> tuple[Tensor, Tensor | None]:
+        context, weights = self.self(hidden, packing, fused, cls_only)
+        return self.output(context, packing.first(hidden) if cls_only else hidden), weights
 
 
 class Intermediate(nn.Module):
@@ -92,9 +92,14 @@ class Layer(nn.Module):
         self.intermediate = Intermediate(config)
         self.output = AddNorm(config.intermediate_size, config)
 
-    def forward(self, hidden: Tensor, packing: Packing, fused: bool = True) -> tuple[Tensor, Tensor | None]:
-        """[N, H] -> [N, H], and the attention weights where they were asked for."""
-        hidden, weights = self.attention(hidden, packing, fused)
+    def forward(self, hidden: Tensor, packing: Packing, fused: bool = True, cls_only: bool = False
+                ) -> tuple[Tensor, Tensor | None]:
+        """[N, H] -> [N, H], and the attention weights where they were asked for.
+
+        cls_only: [N, H] -> [B, H], the layer's output at each sequence's first token alone. The last layer of a model
+        that reads nothing but [CLS] owes no more: the other tokens give it keys and values, and end there.
+        """
+        hidden, weights = self.attention(hidden, packing, fused, cls_only)
         return self.output(self.intermediate(hidden), hidden), weights
 
 
@@ -149,12 +154,15 @@ class BertModel(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None,
                 packing: Packing | None = None, output_hidden_states: bool = False,
-                output_attentions: bool = False) -> BertOutput:
+                output_attentions: bool = False, cls_only: bool = False) -> BertOutput:
         """input_ids, attention_mask, token_type_ids: [B, T]. A missing mask means that every token is real.
 
         packing: what the collator made of the mask; with it, inputs are trusted and not checked again.
+        cls_only: the caller reads position 0 ([CLS]) alone; same numbers, and the last layer is nearly free.
         A row that is all padding yields zeros. Raises ValueError for too long a sequence or an id outside its table.
         """
+        if cls_only and output_hidden_states:
+            raise ValueError("cls_only computes the last hidden state at one token; output_hidden_states asks for all")
         if token_type_ids is None:
             token_type_ids = torch.zeros_like(input_ids)
         if packing is None:
@@ -162,11 +170,13 @@ class BertModel(nn.Module):
             packing = Packing.from_mask(torch.ones_like(input_ids) if attention_mask is None else attention_mask)
         hidden = self.embeddings(packing.pack(input_ids), packing.columns, packing.pack(token_type_ids))  # [N, H]
         states, attentions = [hidden], []
-        for layer in self.encoder.layer:
-            hidden, weights = layer(hidden, packing, fused=self.fused and not output_attentions)
+        for index, layer in enumerate(self.encoder.layer, start=1):
+            hidden, weights = layer(hidden, packing, fused=self.fused and not output_attentions,
+                                    cls_only=cls_only and index == len(self.encoder.layer))
             states.append(hidden)
             attentions.append(weights)
+        first = hidden * packing.mask[:, :1] if cls_only else packing.first(hidden)  # [B, H]
         return BertOutput(
-            packing.unpack(hidden), self.pooler(packing.first(hidden)),
+            first[:, None] if cls_only else packing.unpack(hidden), self.pooler(first),
             tuple(packing.unpack(state) for state in states) if output_hidden_states else None,
             tuple(attentions) if output_attentions else None)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from minbert.bert import BertModel
 from minbert.tokenizer import BertTokenizer
-from tasks.pooling import pool
+from tasks.pooling import CLS_POOLINGS, pool
 from tasks.task import TOKENS_PER_BATCH, TokenBatch, cut
 
 
@@ -26,7 +26,8 @@ def embed(encoder: BertModel, tokenizer: BertTokenizer, sentences: list[str], po
     vectors = np.empty((len(sequences), encoder.config.hidden_size), dtype=np.float32)
     for chosen in cut(order, lengths, 0, tokens_per_batch):
         tokens = TokenBatch.from_sequences([sequences[index] for index in chosen], tokenizer.pad_id).to(device)
-        output = encoder(tokens.input_ids, tokens.attention_mask, tokens.token_type_ids, packing=tokens.packing)
+        output = encoder(tokens.input_ids, tokens.attention_mask, tokens.token_type_ids, packing=tokens.packing,
+                         cls_only=pooling in CLS_POOLINGS)
         pooled = pool(output, tokens.attention_mask, pooling)
         vectors[chosen] = (F.normalize(pooled, dim=1) if normalize else pooled).float().cpu().numpy()
     encoder.train(was_training)

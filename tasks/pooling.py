@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from minbert.bert import BertOutput
 
 POOLINGS = ("pooler", "cls", "mean", "max", "attentive")
+CLS_POOLINGS = ("pooler", "cls")  # those that read the first token alone (see BertModel.forward, cls_only)
 
 
 def cls_pool(hidden: Tensor, mask: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from minbert.packing import Packing
 from minbert.tokenizer import BertTokenizer
 from minbert.weights import write_atomically
 from tasks.losses import symmetric_divergence
-from tasks.pooling import AttentivePooling, pool
+from tasks.pooling import CLS_POOLINGS, AttentivePooling, pool
 
 TOKENIZED_TOGETHER = 10_000  # examples
 TOKENS_PER_BATCH = 4096  # of an evaluation batch, padding included: its activations should fit a processor's cache
@@ -191,7 +191,8 @@ class Task(nn.Module):
 
     def encode(self, encoder: BertModel, tokens: TokenBatch) -> Tensor:
         """One vector a sequence, [B, H]."""
-        output = encoder(tokens.input_ids, tokens.attention_mask, tokens.token_type_ids, packing=tokens.packing)
+        output = encoder(tokens.input_ids, tokens.attention_mask, tokens.token_type_ids, packing=tokens.packing,
+                         cls_only=self.pooling in CLS_POOLINGS and self.new_layers is None)
         if self.new_layers is not None:
             output = self.new_layers(output, tokens.packing)
         return pool(output, tokens.attention_mask, self.pooling, self.attentive)

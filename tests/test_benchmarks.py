@@ -39,13 +39,14 @@ def test_every_part_prints_and_saves_ratios(tmp_path, tiny_directory, capsys, pa
 
 @pytest.mark.parametrize("make", [starter_model, transformers_model])
 @pytest.mark.parametrize("name", ["sst", "para", "sts"])
-def test_peers_compute_our_loss(tiny_directory, toy_directory, make, name):
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_peers_compute_our_loss(tiny_directory, toy_directory, make, name, pooling):
     """The same weights and examples give every contestant the same loss: they race over the same work."""
     data = load(toy_directory, str(tiny_directory), 8)
-    model, _ = build(str(tiny_directory))
+    model, _ = build(str(tiny_directory), pooling)
     task = model.tasks[name].eval()
     model.encoder.eval()
-    peer = make(str(tiny_directory), name).eval()
+    peer = make(str(tiny_directory), name, pooling).eval()
     if name != "sts":
         peer.head.load_state_dict(task.head[-1].state_dict())
     sides, labels = padded(task, data[name].train)

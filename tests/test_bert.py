@@ -61,6 +61,31 @@ def test_gradients_equal_transformers(both, sentences, fused):
         assert_close(parameter.grad, expected[name].grad, rtol=1e-3, atol=1e-6, msg=lambda text, n=name: f"{n}: {text}")
 
 
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("mask", [[[1, 1, 1, 1], [1, 1, 1, 1]], [[1, 1, 1, 1], [1, 1, 0, 0]],
+                                  [[1, 1, 0, 0], [0, 0, 0, 0]], [[0, 1, 1, 1], [1, 0, 1, 0]]])
+def test_cls_only_gives_the_same_first_token_and_the_same_gradients(tiny_model, mask, fused):
+    """full, padded, a row of padding alone, padding first; a weighted sum of both outputs is sent back."""
+    model = tiny_model.double()
+    model.fused = fused
+    ids, mask = torch.randint(5, 1000, (2, 4)), torch.tensor(mask)
+    weights = torch.randn(2, 2, TINY.hidden_size, dtype=torch.float64)
+    results = []
+    for cls_only in (False, True):
+        model.zero_grad()
+        output = model(ids, mask, cls_only=cls_only)
+        assert output.last_hidden_state.shape[1] == (1 if cls_only else 4)
+        first = output.last_hidden_state[:, 0]
+        (weights * torch.stack([first, output.pooler_output])).sum().backward()
+        results.append((first, output.pooler_output, {name: p.grad for name, p in model.named_parameters()}))
+    assert_close(results[0], results[1], rtol=1e-10, atol=1e-10)
+
+
+def test_cls_only_has_no_other_hidden_states_to_show(tiny_model):
+    with pytest.raises(ValueError, match="cls_only"):
+        tiny_model(torch.tensor([[5, 6]]), cls_only=True, output_hidden_states=True)
+
+
 def test_hidden_states_and_attentions_on_request(both, sentences):
     ours, theirs, tokenizer = both
     ids, mask = padded(tokenizer, sentences[:8])
