@@ -60,7 +60,7 @@ def read_pairs(path: Path, trees: Path | None = None) -> list[Pair]:
     if not pairs:
         raise ValueError(f"{path}: empty; expected two sentences a line, separated by a tab")
     if trees is not None:
-        lines = read_lines(trees)
+        lines = list(read_lines(trees))
         if len(lines) != len(pairs):
             raise ValueError(f"{trees}: {len(lines)} lines of trees for {len(pairs)} pairs of {path}")
         for number, (line, pair) in enumerate(zip(lines, pairs, strict=True), start=1):

@@ -2,14 +2,15 @@
 
 Columns are found by name (or by position where a file has no header). A field that opens and closes with quotes is
 unwrapped where the format says that quoting counts, and any other quote character is plain text: a stray one can
-swallow nothing. An error names file, line, what was found and what was expected.
+swallow nothing. An error names file, line, what was found and what was expected. Rows come one by one, as they are
+read: a file may be larger than memory, and its faults show when they are reached.
 """
 import csv
-import io
+import itertools
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,27 +65,24 @@ class Row:
         raise self.error(column, "one of " + ", ".join(dict.fromkeys(names)))
 
 
-def read_text(path: Path) -> str:
-    """A UTF-8 file, with or without a byte order mark. Raises ValueError with the line of a wrong byte."""
+def read_lines(path: Path) -> Iterator[str]:
+    """Lines of a UTF-8 file, with or without a byte order mark, without their ends (LF or CRLF).
+
+    Other characters that Python calls a line break are text. Raises ValueError with the line of a wrong byte.
+    """
     path = Path(path)
     try:
-        data = path.read_bytes()
+        with open(path, "rb") as file:
+            for number, data in enumerate(file, start=1):
+                try:
+                    line = data.decode("utf-8-sig" if number == 1 else "utf-8")
+                except UnicodeDecodeError as error:
+                    raise ValueError(f"{path}:{number}: found the byte 0x{data[error.start]:02x}; expected UTF-8 text"
+                                     ) from None
+                yield line.removesuffix("\n").removesuffix("\r")
     except OSError as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
         raise ValueError(f"{path}: {reason}") from None
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{path}:{line}: found the byte 0x{data[error.start]:02x}; expected UTF-8 text") from None
-
-
-def read_lines(path: Path) -> list[str]:
-    """Lines without their ends (LF or CRLF). Other characters that Python calls a line break are text."""
-    lines = read_text(path).split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    return [line.removesuffix("\r") for line in lines]
 
 
 def _unquote(field: str) -> str:
@@ -92,54 +90,57 @@ def _unquote(field: str) -> str:
 
 
 def read_table(path: Path, columns: Sequence[str], quoting: bool = True, header: bool = True, delimiter: str = "\t",
-               optional: Sequence[str] = ()) -> list[Row]:
+               optional: Sequence[str] = ()) -> Iterator[Row]:
     """The rows of a table whose rows are lines. columns: names that must be there, in the file's order if no header.
 
     optional: columns that may be missing; rows then hold "" for them. Without a header, further columns are ignored.
     """
-    lines = read_lines(path)
-    rows = [(number, line.split(delimiter)) for number, line in enumerate(lines, start=1)]
+    split = ((number, line.split(delimiter)) for number, line in enumerate(read_lines(path), start=1))
     if quoting:
-        rows = [(number, [_unquote(field) for field in fields]) for number, fields in rows]
-    return _named(path, rows, columns, header, optional)
+        split = ((number, [_unquote(field) for field in fields]) for number, fields in split)
+    return _named(path, split, columns, header, optional)
 
 
-def read_csv(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> list[Row]:
+def read_csv(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Row]:
     """The rows of a comma-separated file with a header, whose quoted fields may hold commas and line breaks."""
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
-    rows, first = [], 1
+    return _named(path, _comma_separated(path), columns, True, optional)
+
+
+def _comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader((line + "\n" for line in read_lines(path)), strict=True)
+    first = 1
     try:
         for fields in reader:
-            rows.append((first, fields))
+            yield first, fields
             first = reader.line_num + 1
     except csv.Error as error:
         raise ValueError(f"{path}:{first}: {error}; expected comma-separated values with closed quotes") from None
-    return _named(path, rows, columns, True, optional)
 
 
-def _named(path: Path, rows: list[tuple[int, list[str]]], columns: Sequence[str], header: bool,
-           optional: Sequence[str]) -> list[Row]:
-    path = Path(path)
-    if not rows:
+def _named(path: Path, rows: Iterable[tuple[int, list[str]]], columns: Sequence[str], header: bool,
+           optional: Sequence[str]) -> Iterator[Row]:
+    """rows: (line, fields). Raises ValueError for a file without any."""
+    path, rows = Path(path), iter(rows)
+    first = next(rows, None)
+    if first is None:
         raise ValueError(f"{path}: empty; expected " + ("a header with " if header else "") + ", ".join(columns))
     if header:
-        names = [name.strip() for name in rows.pop(0)[1]]
+        names = [name.strip() for name in first[1]]
         missing = [name for name in columns if name not in names]
         if missing:
             raise ValueError(f"{path}:1: no column {', '.join(missing)}; found " +
                              (", ".join(name or '""' for name in names[:12]) or "an empty header"))
     else:
         names = list(columns)
+        rows = itertools.chain([first], rows)
     absent = {name: "" for name in optional if name not in names}
     wanted = [(name, names.index(name)) for name in (*columns, *optional) if name in names]
-    result = []
     for line, fields in rows:
         if len(fields) < len(names) or (header and len(fields) > len(names)):
             if fields == [""]:
                 continue  # a blank line
             raise ValueError(f"{path}:{line}: found {len(fields)} columns; expected {len(names)}")
-        result.append(Row(path, line, absent | {name: fields[index] for name, index in wanted}))
-    return result
+        yield Row(path, line, absent | {name: fields[index] for name, index in wanted})
 
 
 def parse_object(line: str, where: str) -> dict:
@@ -153,9 +154,8 @@ def parse_object(line: str, where: str) -> dict:
     return values
 
 
-def read_json_lines(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> list[Row]:
+def read_json_lines(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Row]:
     """One JSON object a line; numbers and lists arrive as their JSON text."""
-    rows = []
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
@@ -163,7 +163,6 @@ def read_json_lines(path: Path, columns: Sequence[str], optional: Sequence[str] 
         missing = [name for name in columns if name not in values]
         if missing:
             raise ValueError(f"{path}:{number}: no field {', '.join(missing)}; found {', '.join(values)}")
-        rows.append(Row(Path(path), number, {
+        yield Row(Path(path), number, {
             name: value if isinstance(value := values.get(name, ""), str) else json.dumps(value)
-            for name in (*columns, *optional)}))
-    return rows
+            for name in (*columns, *optional)})

@@ -15,7 +15,7 @@ from minbert.tokenizer import BertTokenizer
 from minbert.weights import write_atomically
 from tasks import metrics
 from tasks.pair import SCORE_LOSSES, PairChoices, PairTask
-from tasks.task import Dataset, Example
+from tasks.task import Dataset, Example, example_list
 
 
 @dataclass
@@ -72,14 +72,13 @@ class Glue(PairTask):
     def read(self, path: Path, split: str) -> Dataset:
         """Train and dev files with labels, test files with an index; the header, or its absence, is recognised."""
         layout, labelled = self.layout, split != "test"
-        lines = read_lines(path)
-        header = lines[0].split("\t") if lines else []
+        header = next(read_lines(path), "").split("\t")
         wanted = [*layout.sentences, *([layout.label] if labelled else [])]
         if layout.bare and not set(wanted) <= set(header) and "index" not in header[:1]:
             rows = read_table(path, layout.bare, quoting=layout.quoting, header=False)
         else:
             rows = read_table(path, wanted, quoting=layout.quoting, optional=("index", "id"))
-        examples, skipped = [], []
+        examples, skipped = example_list(path), []
         for number, row in enumerate(rows):
             value = None
             if labelled:

@@ -6,6 +6,7 @@ among them (supervised SimCSE, Gao et al. 2021, eq. 5); as triplets with a margi
 The last two read triplets (premise, entailed, contradicted), or make them of labelled pairs.
 """
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from minbert.tokenizer import BertTokenizer
 from tasks import losses
 from tasks.metrics import accuracy, macro_f1, pearson, spearman
 from tasks.pair import PairTask
-from tasks.task import Batch, Dataset, Example, Task
+from tasks.task import Batch, Dataset, Example, Task, example_list
 
 CONTRADICTION, NEUTRAL, ENTAILMENT = 0, 1, 2  # ordered as the regression's targets are
 LABELS = {"contradiction": CONTRADICTION, "neutral": NEUTRAL, "entailment": ENTAILMENT}
@@ -32,28 +33,28 @@ LAYOUTS = (("sentence1", "sentence2", "gold_label", LABELS), ("premise", "hypoth
            ("document", "query", "label", _NUMBERED))
 
 
-def _pair_rows(path: Path) -> tuple[list[Row], tuple]:
+def _pair_rows(path: Path) -> tuple[Iterable[Row], tuple]:
     """Rows of a file in any of the layouts, and the layout. Parallel lines (s1.*, s2.*, labels.*) are one, too."""
     path = Path(path)
     if path.name.startswith("labels."):
-        columns = [read_lines(path.with_name(path.name.replace("labels", stem, 1))) for stem in ("s1", "s2")]
-        columns.append(read_lines(path))
+        columns = [list(read_lines(path.with_name(path.name.replace("labels", stem, 1)))) for stem in ("s1", "s2")]
+        columns.append(list(read_lines(path)))
         if len({len(column) for column in columns}) != 1:
             raise ValueError(f"{path}: {len(columns[2])} labels for {len(columns[0])} and {len(columns[1])} sentences")
         rows = [Row(path, number, {"sentence1": first, "sentence2": second, "gold_label": label})
                 for number, (first, second, label) in enumerate(zip(*columns, strict=True), start=1)]
         return rows, LAYOUTS[0]
-    lines = read_lines(path)
+    first = next(read_lines(path), None)
     is_json = path.suffix in (".jsonl", ".json")
-    if not lines:
+    if first is None:
         raise ValueError(f"{path}: empty; expected premises, hypotheses and labels")
     if is_json:
         try:
-            names = json.loads(lines[0]).keys()
+            names = json.loads(first).keys()
         except (json.JSONDecodeError, AttributeError):
             raise ValueError(f"{path}:1: expected one JSON object a line") from None
     else:
-        names = [name.strip() for name in lines[0].split("\t")]
+        names = [name.strip() for name in first.split("\t")]
     for layout in LAYOUTS:
         if set(layout[:3]) <= set(names):
             rows = read_json_lines(path, layout[:3]) if is_json else read_table(path, layout[:3], quoting=False)
@@ -65,7 +66,7 @@ def _pair_rows(path: Path) -> tuple[list[Row], tuple]:
 def read_pairs(path: Path, split: str) -> Dataset:
     """Labelled pairs; rows with the label "-" are counted and left out (of a test file nothing is)."""
     rows, (premise, hypothesis, label, names) = _pair_rows(path)
-    examples, skipped = [], []
+    examples, skipped = example_list(path), []
     for row in rows:
         if split != "test" and row.text(label) in NO_GOLD_LABEL:
             skipped.append((row.line, "without an agreed label"))
@@ -77,7 +78,7 @@ def read_pairs(path: Path, split: str) -> Dataset:
     return Dataset(Path(path), examples, skipped)
 
 
-def build_triplets(pairs: list[Example]) -> list[Example]:
+def build_triplets(pairs: Iterable[Example]) -> list[Example]:
     """(premise, entailed, contradicted) for each premise that has both, in the order the premises come.
 
     The i-th entailed hypothesis of a premise meets its i-th contradicted one; where one list is shorter it starts over,

@@ -11,7 +11,7 @@ def overall_score(sst_accuracy: float, para_accuracy: float, sts_pearson: float)
 
 def read_predictions(path: Path) -> list[tuple[str, float]]:
     """(id, prediction) of each row of a submission file, in file order. Raises ValueError with a bad row's line."""
-    lines = read_lines(path)
+    lines = list(read_lines(path))
     if not lines or not lines[0].startswith("id"):
         raise ValueError(f"{path}:1: found {(lines or ['an empty file'])[0]!r}; expected a header that begins with id")
     rows = []

@@ -244,7 +244,8 @@ class Phrases(Task):
     def outputs(self, encoder: BertModel, batch: PhraseBatch) -> tuple[Tensor | None, Tensor | None]:
         """(phrase logits [P, 2 or 3], sentence logits [sequences, 2]); None for a task the ablation leaves out."""
         tokens = batch.tokens
-        output = encoder(tokens.input_ids, tokens.attention_mask, tokens.token_type_ids, packing=tokens.packing)
+        output = encoder(tokens.input_ids, tokens.attention_mask, tokens.token_type_ids, packing=tokens.packing,
+                         cls_only=not self.phrasal)
         phrases = sentences = None
         if self.phrasal:
             hidden = tokens.packing.pack(output.last_hidden_state)  # [N, H]

@@ -3,6 +3,7 @@
 SST-5 (Socher et al. 2013) asks for one of five classes, 0 very negative to 4 very positive; CFIMDB for one of two. One
 vector a sentence, dropout, a classifier. Metric: accuracy.
 """
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -16,16 +17,16 @@ from minbert.tokenizer import BertTokenizer
 from tasks.heads import feature_head
 from tasks.metrics import accuracy, macro_f1
 from tasks.pooling import POOLINGS
-from tasks.task import Batch, Dataset, Example, Task
+from tasks.task import Batch, Dataset, Example, Task, example_list
 
 SST_CLASSES = 5
 
 
-def labelled_examples(path: Path, rows: list[Row], split: str, sentences: tuple[str, ...], label: str, read_label
+def labelled_examples(path: Path, rows: Iterable[Row], split: str, sentences: tuple[str, ...], label: str, read_label
                       ) -> Dataset:
     """Rows of the course's files -> examples. In train and dev, a row without a sentence or a label is left out and
     reported; of a test file every row is kept, since a prediction is owed for each."""
-    examples, skipped = [], []
+    examples, skipped = example_list(path), []
     for row in rows:
         texts = tuple(row.sentence(name) for name in sentences)
         value = None

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from corpora.disklist import DiskList
 from minbert.bert import BertModel, BertOutput, Layer, initialize
 from minbert.config import BertConfig
 from minbert.dropout import Dropout
@@ -23,6 +24,7 @@ from tasks.losses import symmetric_divergence
 from tasks.pooling import CLS_POOLINGS, AttentivePooling, pool
 
 TOKENIZED_TOGETHER = 10_000  # examples
+LARGE_FILE = 64 << 20  # bytes; the examples of a larger file stay on disk
 TOKENS_PER_BATCH = 4096  # of an evaluation batch, padding included: its activations should fit a processor's cache
 
 
@@ -34,12 +36,18 @@ class Example:
     ids: tuple[Sequence[int], ...] = ()  # each sentence's token ids, without [CLS] and [SEP]; `tokenize` fills them in
 
 
+def example_list(path: Path) -> list | DiskList:
+    """An empty list for the examples of a file, where it is to grow: in memory, or on disk if they may be many."""
+    path = Path(path)
+    return DiskList() if path.is_file() and path.stat().st_size > LARGE_FILE else []
+
+
 @dataclass
 class Dataset:
     """One file: its usable examples, and what was left out and why."""
 
     path: Path
-    examples: list[Example]
+    examples: Sequence[Example]
     skipped: list[tuple[int, str]] = field(default_factory=list)  # (line, reason)
 
     def report(self) -> str:
@@ -151,15 +159,18 @@ class Task(nn.Module):
         """split: train, dev or test; labels of a test file are not read. Raises ValueError with file and line."""
         raise NotImplementedError
 
-    def tokenize(self, examples: list[Example]) -> int:
+    def tokenize(self, examples: list[Example] | DiskList) -> int:
         """Fills in each example's token ids, once for all epochs. Returns how many max_length will cut."""
+        too_long = 0
         # Some at a time, and into arrays: four bytes a token, where a list of numbers takes ten times as many.
         for start in range(0, len(examples), TOKENIZED_TOGETHER):
             some = examples[start:start + TOKENIZED_TOGETHER]
             ids = iter(self.tokenizer.ids([sentence for example in some for sentence in example.sentences]))
             for example in some:
                 example.ids = tuple(array("i", next(ids)) for _ in example.sentences)
-        return sum(self.full_length(example) > self.max_length for example in examples)
+                too_long += self.full_length(example) > self.max_length
+            examples[start:start + TOKENIZED_TOGETHER] = some  # a list on disk gave us copies
+        return too_long
 
     def sequences(self, examples: list[Example]) -> list[tuple[list[int], list[int]]]:
         """The sequences of a batch. Here: one an example, of its only sentence."""

@@ -31,7 +31,7 @@ def test_a_stray_quote_is_text_and_swallows_nothing(tmp_path):
     path = write(tmp_path, 'id\ts\n1\t"We won , he said .\n2\t5" or 6"\n3\t"a" and "b\n4\t"whole"\n')
     assert [row.values["s"] for row in read_table(path, ["id", "s"])] == [
         '"We won , he said .', '5" or 6"', '"a" and "b', "whole"]
-    assert read_table(path, ["id", "s"], quoting=False)[3].values["s"] == '"whole"'
+    assert list(read_table(path, ["id", "s"], quoting=False))[3].values["s"] == '"whole"'
 
 
 @pytest.mark.parametrize("text", ["id\ts\r\n1\ta\r\n", "\ufeffid\ts\n1\ta\n", "id\ts\n1\ta", "id\ts\n\n1\ta\n\n"])
@@ -41,7 +41,7 @@ def test_line_ends_byte_order_marks_and_blank_lines(tmp_path, text):
 
 def test_other_characters_that_python_calls_line_breaks_are_text(tmp_path):
     sentence = "a\x0bb\x85c\u2028d\x1ce"
-    assert read_table(write(tmp_path, f"id\ts\n1\t{sentence}\n"), ["s"])[0].values["s"] == sentence
+    assert [row.values["s"] for row in read_table(write(tmp_path, f"id\ts\n1\t{sentence}\n"), ["s"])] == [sentence]
 
 
 @pytest.mark.parametrize(("content", "message"), [
@@ -54,14 +54,22 @@ def test_other_characters_that_python_calls_line_breaks_are_text(tmp_path):
 ])
 def test_errors_name_file_line_found_and_expected(tmp_path, content, message):
     with pytest.raises(ValueError, match=message):
-        read_table(write(tmp_path, content), ["id", "s"])
+        list(read_table(write(tmp_path, content), ["id", "s"]))
+
+
+def test_rows_come_as_they_are_read(tmp_path):
+    """What stands before a fault can be used: nothing waits for the file's end."""
+    rows = read_table(write(tmp_path, "id\ts\n1\ta\n2\n"), ["id", "s"])
+    assert next(rows).values == {"id": "1", "s": "a"}
+    with pytest.raises(ValueError, match=r"file.csv:3: found 1 columns"):
+        next(rows)
 
 
 def test_a_missing_file_is_one_clear_error(tmp_path):
     with pytest.raises(ValueError, match="nowhere.csv: no such file"):
-        read_table(tmp_path / "nowhere.csv", ["id"])
+        list(read_table(tmp_path / "nowhere.csv", ["id"]))
     with pytest.raises(ValueError):
-        read_table(tmp_path, ["id"])
+        list(read_table(tmp_path, ["id"]))
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-0.1", "5.01", "", "x", "1e400"])
@@ -83,11 +91,11 @@ def test_labels_are_read_as_whole_numbers_floats_or_names(tmp_path):
 
 def test_comma_separated_files_with_line_breaks_in_quotes(tmp_path):
     path = write(tmp_path, 'a,b\n"x, y","two\nlines"\n3,4\n')
-    rows = read_csv(path, ["a", "b"])
+    rows = list(read_csv(path, ["a", "b"]))
     assert [row.values for row in rows] == [{"a": "x, y", "b": "two\nlines"}, {"a": "3", "b": "4"}]
     assert [row.line for row in rows] == [2, 4]
     with pytest.raises(ValueError, match=r"file.csv:2: .*closed quotes"):
-        read_csv(write(tmp_path, 'a,b\n"x,y\n3,4\n'), ["a", "b"])
+        list(read_csv(write(tmp_path, 'a,b\n"x,y\n3,4\n'), ["a", "b"]))
 
 
 @pytest.mark.parametrize(("text", "message"), [
@@ -95,7 +103,7 @@ def test_comma_separated_files_with_line_breaks_in_quotes(tmp_path):
     ('{"a": 1}\n{"b": 2}\n', "file.csv:2: no field a"), ("[" * 100_000, "file.csv:1")])
 def test_json_lines_errors(tmp_path, text, message):
     with pytest.raises(ValueError, match=message):
-        read_json_lines(write(tmp_path, text), ["a"])
+        list(read_json_lines(write(tmp_path, text), ["a"]))
 
 
 def test_every_course_file_has_the_rows_that_were_counted(shared_data):
@@ -103,7 +111,7 @@ def test_every_course_file_has_the_rows_that_were_counted(shared_data):
                "ids-cfimdb-dev": 245, "ids-cfimdb-test-student": 488, "quora-train": 14139, "quora-dev": 20214,
                "sts-train": 6040, "sts-dev": 863, "sts-test-student": 1725}
     for stem, rows in counted.items():
-        assert len(read_table(shared_data / "cs224n" / f"{stem}.csv", ["id"])) == rows, stem
+        assert len(list(read_table(shared_data / "cs224n" / f"{stem}.csv", ["id"]))) == rows, stem
 
 
 @pytest.mark.parametrize("case", cases("tsv"))

@@ -7,6 +7,9 @@ import pytest
 import torch
 from conftest import TINY, cases
 
+import tasks.task
+from corpora import toy
+from corpora.disklist import DiskList
 from minbert.bert import BertModel
 from tasks import TASKS, make_task
 from tasks.inference import build_triplets, read_pairs
@@ -14,6 +17,7 @@ from tasks.leaderboard import overall_score, read_predictions
 from tasks.pair import CLASS_LOSSES, SCORE_LOSSES
 from tasks.pooling import POOLINGS
 from tasks.task import Example
+from training.data import joined
 
 FILES = {"sentiment": "ids-sst", "paraphrase": "quora", "similarity": "sts"}
 
@@ -126,6 +130,24 @@ def test_nli_files_in_every_layout(tmp_path):
     (tmp_path / "s1.dev").write_text("p\nq\n")
     with pytest.raises(ValueError, match="1 labels for 2 and 1"):
         read_pairs(tmp_path / "labels.dev", "train")
+
+
+@pytest.mark.parametrize(("kind", "options", "file", "split"), [
+    ("sentiment", {}, "ids-sst-train.csv", "train"), ("paraphrase", {}, "quora-test-student.csv", "test"),
+    ("similarity", {}, "sts-dev.csv", "dev"), ("inference", {}, "nli-dev.jsonl", "dev"),
+    ("inference_triplets", {}, "nli-train.jsonl", "train"), ("glue", {"layout": "mrpc"}, "MRPC/train.tsv", "train")])
+def test_a_large_files_examples_stay_on_disk(monkeypatch, tiny_tokenizer, tmp_path, kind, options, file, split):
+    toy.write_course_files(tmp_path, train=12, dev=6, test=6)
+    toy.write_glue_files(tmp_path, train=12, dev=6, test=6)
+    task = make_task(kind, kind, tiny_tokenizer, TINY, {"max_length": 8, **options})
+    in_memory = task.read(tmp_path / file, split).examples
+    monkeypatch.setattr(tasks.task, "LARGE_FILE", 0)
+    on_disk = task.read(tmp_path / file, split).examples
+    assert isinstance(on_disk, DiskList) == (kind != "inference_triplets")  # made of many rows, they are made in memory
+    assert task.tokenize(on_disk) == task.tokenize(in_memory)
+    assert list(on_disk) == list(in_memory) and on_disk[0].ids
+    for both in ([on_disk, in_memory], [in_memory, on_disk]):
+        assert list(joined(both)) == 2 * in_memory
 
 
 def test_real_nli_files_are_read_whole(shared_data):

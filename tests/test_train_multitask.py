@@ -9,6 +9,7 @@ import safetensors.torch
 import torch
 from conftest import ROOT, SHARED
 
+import tasks.task
 import train_multitask
 
 SIX = [f"{task}-{split}-output.csv" for task in ("sst", "para", "sts") for split in ("dev", "test")]
@@ -43,6 +44,15 @@ def test_a_run_prints_dev_scores_and_writes_all_six_files(trained, toy_directory
     ids = [line.split("\t")[1] for line in (toy_directory / "sts-test-student.csv").read_text().splitlines()[1:]]
     lines = (cwd / "predictions" / "sts-test-output.csv").read_text().splitlines()[1:]
     assert [line.split(" , ")[0] for line in lines] == ids
+
+
+def test_examples_on_disk_train_to_the_same_bits(trained, tiny_directory, toy_directory, tmp_path, monkeypatch):
+    monkeypatch.setattr(tasks.task, "LARGE_FILE", 0)
+    monkeypatch.chdir(tmp_path)
+    assert train_multitask.main(["--weights", str(tiny_directory), "--data", str(toy_directory), "--epochs", "2",
+                                 "--lr", "1e-3", "--no_progress"]) == 0
+    for name in ("metrics.jsonl", *(f"predictions/{name}" for name in SIX)):
+        assert (tmp_path / "runs/default" / name).read_text() == (trained[0] / "runs/default" / name).read_text()
 
 
 def test_the_run_folder_has_recipe_metrics_results_and_an_encoder(trained):

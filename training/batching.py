@@ -4,6 +4,7 @@ The order of epoch e is a function of (seed, e) alone: shuffle, sort by length w
 shuffle the batches. To resume, a run only needs to know how many batches it has drawn.
 """
 import random
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 
@@ -39,12 +40,12 @@ def balancing_weights(examples: Sequence[Example]) -> list[float]:
 class TaskBatches:
     """An endless row of one task's training batches; number n is always the same batch."""
 
-    def __init__(self, task: Task, examples: list[Example], batch_size: int, seed: str,
+    def __init__(self, task: Task, examples: Sequence[Example], batch_size: int, seed: str,
                  token_budget: int | None = None, balanced: bool = False):
         self.task, self.examples, self.seed = task, examples, seed
         self.batch_size, self.token_budget = batch_size, token_budget
         self.weights = balancing_weights(examples) if balanced else None
-        self.lengths = [task.length(example) for example in examples]
+        self.lengths = array("i", (task.length(example) for example in examples))
         self.per_epoch = len(self._epoch(0))
         self._cached = (-1, [])
         # A token budget cuts another number of batches from every shuffle; then an epoch's end is looked up, not

@@ -1,8 +1,10 @@
 """The files of a recipe's tasks -> tokenized examples, with one printed line a file."""
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from corpora.disklist import DiskList
 from tasks.task import Example, Task
 from training.recipe import Recipe
 
@@ -11,12 +13,23 @@ SPLITS = ("train", "dev", "test")
 
 @dataclass
 class TaskData:
-    train: list[Example]
-    dev: list[Example]
-    test: list[Example]  # empty where there is no test file
+    train: Sequence[Example]
+    dev: Sequence[Example]
+    test: Sequence[Example]  # empty where there is no test file
 
 
-def sample(examples: list[Example], count: int | None, seed: str) -> list[Example]:
+def joined(parts: list[Sequence[Example]]) -> Sequence[Example]:
+    """The files' examples in one list: on disk where one of them is."""
+    if len(parts) == 1:
+        return parts[0]
+    together = DiskList() if any(isinstance(part, DiskList) for part in parts) else []
+    for part in parts:
+        for example in part:
+            together.append(example)
+    return together
+
+
+def sample(examples: Sequence[Example], count: int | None, seed: str) -> Sequence[Example]:
     """`count` of the examples, drawn with the seed, in their own order: a sorted file's first rows are one class."""
     if count is None or count >= len(examples):
         return examples
@@ -31,7 +44,7 @@ def load_data(tasks: dict[str, Task], recipe: Recipe, directory: Path, limit: in
     data = {}
     for name, task in tasks.items():
         settings = recipe.tasks[name]
-        parts: dict[str, list[Example]] = {split: [] for split in SPLITS}
+        parts: dict[str, Sequence[Example]] = {split: [] for split in SPLITS}
         for split in splits:
             files = [directory / file for file in getattr(settings, split)]
             if split == "test" and files and not any(file.exists() for file in files):
@@ -39,10 +52,11 @@ def load_data(tasks: dict[str, Task], recipe: Recipe, directory: Path, limit: in
                 continue
             if not files and split != "test":
                 raise ValueError(f"task {name}: the recipe names no {split} file")
+            datasets = []
             for file in files:
-                dataset = task.read(file, split)
-                say(dataset.report())
-                parts[split] += dataset.examples
+                datasets.append(task.read(file, split))
+                say(datasets[-1].report())
+            parts[split] = joined([dataset.examples for dataset in datasets])
             count = limit if split != "train" or settings.limit is None else min(settings.limit, limit or 10**12)
             parts[split] = sample(parts[split], count, f"{recipe.seed}/{name}/{split}")
             cut = task.tokenize(parts[split])

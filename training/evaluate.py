@@ -1,4 +1,5 @@
 """Predictions of a task over a set of examples, and what they are worth, with bootstrap intervals."""
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,7 @@ class Metric:
 
 
 @torch.inference_mode()
-def predict(task: Task, encoder: BertModel, examples: list[Example], device: torch.device, world: World = ALONE
+def predict(task: Task, encoder: BertModel, examples: Sequence[Example], device: torch.device, world: World = ALONE
             ) -> np.ndarray:
     """Predictions in the order of the examples. Batches are made by length, so the order here costs nothing; several
     processes take turns at them, and all get all predictions."""
@@ -43,7 +44,7 @@ def predict(task: Task, encoder: BertModel, examples: list[Example], device: tor
     return result
 
 
-def measure(task: Task, predictions: np.ndarray, examples: list[Example]) -> dict[str, Metric]:
+def measure(task: Task, predictions: np.ndarray, examples: Sequence[Example]) -> dict[str, Metric]:
     """Each of the task's metrics, the deciding one first."""
     labels = np.array([example.label for example in examples])
     functions = task.metrics()
