@@ -121,9 +121,10 @@ def scaling(report: Report, data: Path, options: argparse.Namespace):
     from benchmarks import scaling
 
     torch.set_float32_matmul_precision("medium")
-    lengths = scaling.by_length(options.weights, options.lengths, options.tokens, options.repeats)
-    batches = scaling.by_batch(data, options.weights, options.batch_sizes, options.repeats)
-    tasks = scaling.by_tasks(data, options.weights, 32, options.repeats)
+    steps = 4 * options.repeats
+    lengths = scaling.by_length(options.weights, options.lengths, options.tokens, steps)
+    batches = scaling.by_batch(data, options.weights, options.batch_sizes, steps)
+    tasks = scaling.by_tasks(data, options.weights, 32, steps)
     rows = scaling.by_rows(options.weights, options.rows)
     report.say(markdown(["tokens of a sentence", "sentences a batch", "tokens/s in training"], [
         [str(length), str(count), f"{speed:,.0f}"] for length, count, speed in lengths]))

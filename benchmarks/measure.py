@@ -1,8 +1,11 @@
 """Interleaved repeats: A B A B ..., because a machine's speed drifts and a ratio of neighbours does not."""
+import re
+import resource
 import statistics
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import torch
 
@@ -52,6 +55,15 @@ def compare(name: str, contestants: dict[str, Callable[[], object]], repeats: in
             if turn >= warmup:
                 seconds[contestant].append(time.perf_counter() - started)
     return Comparison(name, seconds)
+
+
+def peak_memory() -> float:
+    """Megabytes that this process has held at most."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # Not getrusage here: on Linux a process begins with the peak of the one that started it.
+        return int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # macOS counts bytes
 
 
 def markdown(header: list[str], rows: Iterable[Iterable[str]]) -> str:

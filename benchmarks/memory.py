@@ -2,7 +2,6 @@
 
     python -m benchmarks.memory CONTESTANT TASK BATCH_SIZE DATA WEIGHTS     # one of them; prints megabytes
 """
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.contestants import Ours, SentenceTransformers, build, load, starter, transformers_peer
+from benchmarks.measure import peak_memory
 from training.program import keep_freed_memory
 
 NAMES = ("ours", "starter shape", "transformers, random", "transformers, sorted", "sentence-transformers")
@@ -30,7 +30,7 @@ def main(contestant: str, name: str, batch_size: int, data: Path, weights: str, 
     else:
         made = transformers_peer(weights, task, examples, batch_size, contestant == "transformers, sorted")
     made.train_all()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    print(peak_memory())
 
 
 def run(data: Path, weights: str, task: str = "sts", batch_size: int = 32) -> dict[str, float]:

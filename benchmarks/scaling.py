@@ -1,6 +1,5 @@
 """How the cost of training grows: with the sentences' length, the batch, the number of tasks, and a file's rows."""
 import random
-import resource
 import statistics
 import subprocess
 import sys
@@ -11,54 +10,48 @@ from pathlib import Path
 import torch
 
 from benchmarks.contestants import Ours, build, load
+from benchmarks.measure import compare, peak_memory
 from corpora.toy import paraphrase_row
 from tasks.task import Example
 from training.data import TaskData
 
 
-def seconds_a_step(ours: Ours, steps: int) -> float:
-    for _ in range(3):
-        ours.step()
-    found = []
-    for _ in range(steps):
-        started = time.perf_counter()
-        ours.step()
-        found.append(time.perf_counter() - started)
-    return statistics.median(found)
+def seconds_a_step(contestants: dict, steps: int) -> dict:
+    """Each one's median, taken in turns: a machine's speed drifts by more than what is compared here."""
+    rounds = compare("", {name: ours.step for name, ours in contestants.items()}, steps, warmup=3)
+    return {name: statistics.median(seconds) for name, seconds in rounds.seconds.items()}
 
 
 def by_length(weights: str, lengths: list[int], tokens: int, steps: int) -> list[tuple[int, int, float]]:
     """(length, sentences a batch, tokens a second) of sentiment batches of about `tokens` tokens, all of one length."""
     tokenizer = build(weights)[1]
     rng = random.Random(0)
-    found = []
+    contestants = {}
     for length in lengths:
         batch_size = max(1, tokens // length)
         ids = [[rng.randrange(200, len(tokenizer.vocabulary)) for _ in range(length - 2)] for _ in range(batch_size)]
         examples = [Example(str(row), ("",), row % 5, (row_ids,)) for row, row_ids in enumerate(ids)]
         data = {"sst": TaskData(examples, [], [])}
-        seconds = seconds_a_step(Ours(weights, data, ["sst"], batch_size), steps)
-        found.append((length, batch_size, batch_size * length / seconds))
-    return found
+        contestants[length, batch_size] = Ours(weights, data, ["sst"], batch_size)
+        contestants[length, batch_size].model.tasks["sst"].max_length = length
+    return [(length, batch_size, batch_size * length / seconds)
+            for (length, batch_size), seconds in seconds_a_step(contestants, steps).items()]
 
 
 def by_batch(data: Path, weights: str, batch_sizes: list[int], steps: int) -> list[tuple[int, float]]:
     """(batch size, examples a second) of the similarity task."""
     loaded = load(data, weights, 64 * max(batch_sizes))
-    return [(size, size / seconds_a_step(Ours(weights, loaded, ["sts"], size), steps)) for size in batch_sizes]
+    contestants = {size: Ours(weights, loaded, ["sts"], size) for size in batch_sizes}
+    return [(size, size / seconds) for size, seconds in seconds_a_step(contestants, steps).items()]
 
 
 def by_tasks(data: Path, weights: str, batch_size: int, steps: int) -> list[tuple[str, int, float, float]]:
     """(combination, tasks, seconds a step, the same over one task's) of a growing number of equal tasks."""
     loaded = load(data, weights, 64 * batch_size)
-    found = []
-    for combine in ("sum", "pcgrad"):
-        first = None
-        for names in (["sts"], ["sts", "para"], ["sts", "para", "sst"]):
-            seconds = seconds_a_step(Ours(weights, loaded, names, batch_size, combine=combine), steps)
-            first = first or seconds
-            found.append((combine, len(names), seconds, seconds / first))
-    return found
+    contestants = {(combine, len(names)): Ours(weights, loaded, names, batch_size, combine=combine)
+                   for combine in ("sum", "pcgrad") for names in (["sts"], ["sts", "para"], ["sts", "para", "sst"])}
+    found = seconds_a_step(contestants, steps)
+    return [(combine, count, seconds, seconds / found[combine, 1]) for (combine, count), seconds in found.items()]
 
 
 def write_rows(path: Path, rows: int):
@@ -73,15 +66,15 @@ def write_rows(path: Path, rows: int):
 
 def read_rows(path: Path, weights: str):
     """Prints seconds to read and tokenize the file, seconds of a training step, and megabytes of memory for both."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_memory()
     task = build(weights)[0].tasks["para"]
     started = time.perf_counter()
     examples = task.read(path, "train").examples
     task.tokenize(examples)
     loaded = time.perf_counter() - started
     torch.set_float32_matmul_precision("medium")
-    step = seconds_a_step(Ours(weights, {"para": TaskData(examples, [], [])}, ["para"], 32), 5)
-    print(loaded, step, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+    step = seconds_a_step({"": Ours(weights, {"para": TaskData(examples, [], [])}, ["para"], 32)}, 10)[""]
+    print(loaded, step, peak_memory() - before)
 
 
 def by_rows(weights: str, counts: list[int]) -> list[tuple[int, float, float, float]]:
