@@ -1,19 +1,23 @@
 """A list whose items live in a temporary file: for sets of a million sentences that memory need not hold.
 
-Eight bytes an item stay in memory. The file has no name and ends with the process.
+Eight bytes an item stay in memory. The file has no name, holds a line of JSON an item, and ends with the process.
 """
-import pickle
+import json
 import tempfile
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
 class DiskList(Sequence):
-    """Items are pickled: one that was taken out is a copy, and has to be put back (`items[i] = item`) to be changed."""
+    """encode: item -> what JSON can write; decode: that -> item.
 
-    def __init__(self):
+    An item that was taken out is a copy, and has to be put back (`items[i] = item`) to be changed.
+    """
+
+    def __init__(self, encode: Callable, decode: Callable):
+        self.encode, self.decode = encode, decode
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 (it is open for as long as the list lives)
-        self._starts = array("q")  # of each item; one that was replaced leaves its old bytes behind
+        self._starts = array("q")  # of each item; one that was replaced leaves its old line behind
         self._end = 0
         self._writing = True  # the file's position is its end
 
@@ -22,7 +26,7 @@ class DiskList(Sequence):
             self._file.seek(self._end)
             self._writing = True
         start = self._end
-        self._end += self._file.write(pickle.dumps(item))
+        self._end += self._file.write(json.dumps(self.encode(item)).encode("ascii") + b"\n")
         return start
 
     def append(self, item):
@@ -36,7 +40,7 @@ class DiskList(Sequence):
             return [self[i] for i in range(*index.indices(len(self)))]
         self._writing = False
         self._file.seek(self._starts[index])
-        return pickle.load(self._file)
+        return self.decode(json.loads(self._file.readline()))
 
     def __setitem__(self, index: int | slice, value):
         if not isinstance(index, slice):

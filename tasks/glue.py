@@ -15,7 +15,7 @@ from minbert.tokenizer import BertTokenizer
 from minbert.weights import write_atomically
 from tasks import metrics
 from tasks.pair import SCORE_LOSSES, PairChoices, PairTask
-from tasks.task import Dataset, Example, example_list
+from tasks.task import Dataset, Example, examples_of
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Glue(PairTask):
             rows = read_table(path, layout.bare, quoting=layout.quoting, header=False)
         else:
             rows = read_table(path, wanted, quoting=layout.quoting, optional=("index", "id"))
-        examples, skipped = example_list(path), []
+        examples, skipped = examples_of(path), []
         for number, row in enumerate(rows):
             value = None
             if labelled:

@@ -21,7 +21,7 @@ from minbert.tokenizer import BertTokenizer
 from tasks import losses
 from tasks.metrics import accuracy, macro_f1, pearson, spearman
 from tasks.pair import PairTask
-from tasks.task import Batch, Dataset, Example, Task, example_list
+from tasks.task import Batch, Dataset, Example, Task, examples_of
 
 CONTRADICTION, NEUTRAL, ENTAILMENT = 0, 1, 2  # ordered as the regression's targets are
 LABELS = {"contradiction": CONTRADICTION, "neutral": NEUTRAL, "entailment": ENTAILMENT}
@@ -66,7 +66,7 @@ def _pair_rows(path: Path) -> tuple[Iterable[Row], tuple]:
 def read_pairs(path: Path, split: str) -> Dataset:
     """Labelled pairs; rows with the label "-" are counted and left out (of a test file nothing is)."""
     rows, (premise, hypothesis, label, names) = _pair_rows(path)
-    examples, skipped = example_list(path), []
+    examples, skipped = examples_of(path), []
     for row in rows:
         if split != "test" and row.text(label) in NO_GOLD_LABEL:
             skipped.append((row.line, "without an agreed label"))

@@ -17,7 +17,7 @@ from minbert.tokenizer import BertTokenizer
 from tasks.heads import feature_head
 from tasks.metrics import accuracy, macro_f1
 from tasks.pooling import POOLINGS
-from tasks.task import Batch, Dataset, Example, Task, example_list
+from tasks.task import Batch, Dataset, Example, Task, examples_of
 
 SST_CLASSES = 5
 
@@ -26,7 +26,7 @@ def labelled_examples(path: Path, rows: Iterable[Row], split: str, sentences: tu
                       ) -> Dataset:
     """Rows of the course's files -> examples. In train and dev, a row without a sentence or a label is left out and
     reported; of a test file every row is kept, since a prediction is owed for each."""
-    examples, skipped = example_list(path), []
+    examples, skipped = examples_of(path), []
     for row in rows:
         texts = tuple(row.sentence(name) for name in sentences)
         value = None

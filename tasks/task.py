@@ -35,11 +35,35 @@ class Example:
     label: float | None = None  # a class (whole number) or a score; None where the file has none
     ids: tuple[Sequence[int], ...] = ()  # each sentence's token ids, without [CLS] and [SEP]; `tokenize` fills them in
 
+    def to_list(self) -> list:
+        return [self.id, self.sentences, self.label, [list(ids) for ids in self.ids]]
 
-def example_list(path: Path) -> list | DiskList:
-    """An empty list for the examples of a file, where it is to grow: in memory, or on disk if they may be many."""
+    @classmethod
+    def from_list(cls, values: list) -> "Example":
+        identifier, sentences, label, ids = values
+        return cls(identifier, tuple(sentences), label, tuple(array("i", numbers) for numbers in ids))
+
+
+def example_list(on_disk: bool) -> list[Example] | DiskList:
+    """An empty list for examples to be appended to."""
+    return DiskList(Example.to_list, Example.from_list) if on_disk else []
+
+
+def examples_of(path: Path) -> list[Example] | DiskList:
+    """The same for the examples of a file: on disk if they may be many."""
     path = Path(path)
-    return DiskList() if path.is_file() and path.stat().st_size > LARGE_FILE else []
+    return example_list(path.is_file() and path.stat().st_size > LARGE_FILE)
+
+
+def joined(parts: list[Sequence[Example]]) -> Sequence[Example]:
+    """Several files' examples in one list: on disk where one of them is."""
+    if len(parts) == 1:
+        return parts[0]
+    together = example_list(any(isinstance(part, DiskList) for part in parts))
+    for part in parts:
+        for example in part:
+            together.append(example)
+    return together
 
 
 @dataclass

@@ -16,8 +16,7 @@ from tasks.inference import build_triplets, read_pairs
 from tasks.leaderboard import overall_score, read_predictions
 from tasks.pair import CLASS_LOSSES, SCORE_LOSSES
 from tasks.pooling import POOLINGS
-from tasks.task import Example
-from training.data import joined
+from tasks.task import Example, joined
 
 FILES = {"sentiment": "ids-sst", "paraphrase": "quora", "similarity": "sts"}
 

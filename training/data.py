@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from corpora.disklist import DiskList
-from tasks.task import Example, Task
+from tasks.task import Example, Task, joined
 from training.recipe import Recipe
 
 SPLITS = ("train", "dev", "test")
@@ -16,17 +15,6 @@ class TaskData:
     train: Sequence[Example]
     dev: Sequence[Example]
     test: Sequence[Example]  # empty where there is no test file
-
-
-def joined(parts: list[Sequence[Example]]) -> Sequence[Example]:
-    """The files' examples in one list: on disk where one of them is."""
-    if len(parts) == 1:
-        return parts[0]
-    together = DiskList() if any(isinstance(part, DiskList) for part in parts) else []
-    for part in parts:
-        for example in part:
-            together.append(example)
-    return together
 
 
 def sample(examples: Sequence[Example], count: int | None, seed: str) -> Sequence[Example]:
