@@ -158,8 +158,7 @@ class Padded:
             self.optimizer.step()
 
 
-def starter(weights: str, task: Task, examples: list[Example], batch_size: int, pooling: str = "mean"
-            ) -> Padded:
+def starter(weights: str, task: Task, examples: list[Example], batch_size: int, pooling: str = "mean") -> Padded:
     return Padded(starter_model(weights, task.name, pooling), task, examples, batch_size, False,
                   lambda parameters: StarterAdamW(parameters, lr=LR, weight_decay=0.01))
 

@@ -32,8 +32,8 @@ def by_length(weights: str, lengths: list[int], tokens: int, steps: int) -> list
         ids = [[rng.randrange(200, len(tokenizer.vocabulary)) for _ in range(length - 2)] for _ in range(batch_size)]
         examples = [Example(str(row), ("",), row % 5, (row_ids,)) for row, row_ids in enumerate(ids)]
         data = {"sst": TaskData(examples, [], [])}
-        contestants[length, batch_size] = Ours(weights, data, ["sst"], batch_size)
-        contestants[length, batch_size].model.tasks["sst"].max_length = length
+        contestants[length, batch_size] = ours = Ours(weights, data, ["sst"], batch_size)
+        ours.model.tasks["sst"].max_length = length  # the recipe's own would cut the longer ones
     return [(length, batch_size, batch_size * length / seconds)
             for (length, batch_size), seconds in seconds_a_step(contestants, steps).items()]
 
