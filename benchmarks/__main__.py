@@ -16,6 +16,7 @@ from corpora.tables import read_table
 from corpora.toy import write_course_files
 from minbert.pretrained import DEFAULT
 from minbert.weights import write_atomically
+from training.precision import resolve
 from training.program import keep_freed_memory
 
 
@@ -80,16 +81,16 @@ def optimizer(report: Report, data: Path, options: argparse.Namespace):
 def surgery(report: Report, data: Path, options: argparse.Namespace):
     from benchmarks import surgery
 
-    torch.set_float32_matmul_precision("medium")
     report.add(surgery.run(data, options.weights, 32, options.repeats))
 
 
 def overhead(report: Report, data: Path, options: argparse.Namespace):
     from benchmarks import overhead
 
-    torch.set_float32_matmul_precision("medium")
-    ours, theirs = overhead.padding(data, options.weights, 32)
-    report.say(f"padding in what linear layers multiply: {ours:.1%}; of the same batches, padded: {theirs:.1%}")
+    for precision in ("float32", resolve("auto", torch.device("cpu"))):
+        ours, theirs = overhead.padding(data, options.weights, 32, precision)
+        report.say(f"rows without a token in what linear layers multiply, {precision}: {ours:.1%}; of the same "
+                   f"batches, padded: {theirs:.1%}")
     for batch_size in options.batch_sizes:
         share = overhead.loop(data, options.weights, batch_size)
         report.say(f"share of a training step outside forward, backward and optimizer, batch {batch_size}: {share:.1%}")
@@ -102,7 +103,7 @@ def floor(report: Report, data: Path, options: argparse.Namespace):
     from benchmarks import floor
 
     found = floor.run(data, options.weights, 32, 4 * options.repeats)
-    report.say(markdown(["training, batch 32", "matrix products", "their floor, ms", "a step, ms", "floor / step"], [
+    report.say(markdown(["training, batch 32", "precision", "their floor, ms", "a step, ms", "floor / step"], [
         [task, precision, f"{least:,.0f}", f"{measured:,.0f}", f"{share:.0%}"]
         for task, precision, least, measured, share in found]))
     report.record({"name": "floor", "rows": found})
@@ -120,7 +121,6 @@ def memory(report: Report, data: Path, options: argparse.Namespace):
 def scaling(report: Report, data: Path, options: argparse.Namespace):
     from benchmarks import scaling
 
-    torch.set_float32_matmul_precision("medium")
     steps = 4 * options.repeats
     lengths = scaling.by_length(options.weights, options.lengths, options.tokens, steps)
     batches = scaling.by_batch(data, options.weights, options.batch_sizes, steps)

@@ -4,6 +4,7 @@ Each contestant trains one task of recipes/default.toml on a fixed set of exampl
 them once. Batches are made before the clock starts, but for sentence-transformers, whose own collator tokenizes each
 batch anew, and for ours, whose batches are part of the step.
 """
+import dataclasses
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -55,13 +56,14 @@ class Ours:
     """The product's own step: batching, encoder, backward, clipping, AdamW."""
 
     def __init__(self, weights: str, data: dict[str, TaskData], tasks: Sequence[str], batch_size: int,
-                 pooling: str = "mean", **stage):
+                 pooling: str = "mean", precision: str = "auto", compile: bool = False, **stage):
         self.model, _ = build(weights, pooling)
         self.model.train()
+        optimizer = dataclasses.replace(load_recipe(RECIPE).stage[0].optimizer, compile=compile)
         self.stage = Stage(tasks=list(tasks), epochs=10**6, batch_size=batch_size, steps_per_epoch="longest",
-                           schedule="constant", warmup=0.0, optimizer=load_recipe(RECIPE).stage[0].optimizer, **stage)
+                           schedule="constant", warmup=0.0, optimizer=optimizer, **stage)
         self.steps = StageSteps(self.stage, self.model.encoder, {name: self.model.tasks[name] for name in tasks},
-                                list(tasks), data, self.model, "benchmark", torch.device("cpu"))
+                                list(tasks), data, self.model, "benchmark", torch.device("cpu"), precision=precision)
         self.state = StepState()
 
     def step(self):
@@ -144,8 +146,8 @@ class Padded:
     """A plain training loop over padded batches, in random order or sorted by length."""
 
     def __init__(self, model: PeerModel, task: Task, examples: list[Example], batch_size: int, by_length: bool,
-                 optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer]):
-        self.model = model.train()
+                 optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer], bfloat16: bool = False):
+        self.model, self.bfloat16 = model.train(), bfloat16
         order = sorted(examples, key=task.length) if by_length else random.Random(0).sample(examples, len(examples))
         self.batches = [padded(task, order[start:start + batch_size]) for start in range(0, len(order), batch_size)]
         self.optimizer = optimizer(list(model.parameters()))
@@ -154,7 +156,9 @@ class Padded:
     def train_all(self):
         for sides, labels in self.batches:
             self.optimizer.zero_grad()
-            self.model.loss(sides, labels).backward()
+            with torch.autocast("cpu", torch.bfloat16, enabled=self.bfloat16):
+                loss = self.model.loss(sides, labels)
+            loss.backward()
             self.optimizer.step()
 
 
@@ -164,10 +168,10 @@ def starter(weights: str, task: Task, examples: list[Example], batch_size: int, 
 
 
 def transformers_peer(weights: str, task: Task, examples: list[Example], batch_size: int, by_length: bool,
-                      pooling: str = "mean") -> Padded:
-    """With torch's fused AdamW, which is what transformers' Trainer takes."""
+                      pooling: str = "mean", bfloat16: bool = False) -> Padded:
+    """With torch's fused AdamW, which is what transformers' Trainer takes. bfloat16: by autocast, as its bf16 does."""
     return Padded(transformers_model(weights, task.name, pooling), task, examples, batch_size, by_length,
-                  lambda parameters: torch.optim.AdamW(parameters, lr=LR, fused=True))
+                  lambda parameters: torch.optim.AdamW(parameters, lr=LR, fused=True), bfloat16)
 
 
 class SentenceTransformers:

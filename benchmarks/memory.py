@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import torch
-
 from benchmarks.contestants import Ours, SentenceTransformers, build, load, starter, transformers_peer
 from benchmarks.measure import peak_memory
 from training.program import keep_freed_memory
@@ -20,7 +18,6 @@ def main(contestant: str, name: str, batch_size: int, data: Path, weights: str, 
     loaded = load(data, weights, batches * batch_size)
     task, examples = build(weights)[0].tasks[name], loaded[name].train
     if contestant == "ours":
-        torch.set_float32_matmul_precision("medium")
         keep_freed_memory()
         made = Ours(weights, loaded, [name], batch_size)
     elif contestant == "starter shape":

@@ -13,9 +13,9 @@ from minbert.pretrained import fetch
 from tasks.task import TokenBatch
 
 
-def padding(data: Path, weights: str, batch_size: int, steps: int = 20) -> tuple[float, float]:
-    """(share of padding in what the linear layers multiply, share that padded tensors would have had)."""
-    ours = Ours(weights, load(data, weights, 64 * batch_size), TASKS, batch_size)
+def padding(data: Path, weights: str, batch_size: int, precision: str, steps: int = 20) -> tuple[float, float]:
+    """(share of rows without a token in what the linear layers multiply, share that padded tensors would have had)."""
+    ours = Ours(weights, load(data, weights, 64 * batch_size), TASKS, batch_size, precision=precision)
     rows, real, padded = [], [], []
     layer = ours.model.encoder.encoder.layer[0].intermediate
     layer.register_forward_hook(lambda module, inputs, output: rows.append(inputs[0].shape[:-1].numel()))

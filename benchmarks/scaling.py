@@ -7,8 +7,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import torch
-
 from benchmarks.contestants import Ours, build, load
 from benchmarks.measure import compare, peak_memory
 from corpora.toy import paraphrase_row
@@ -72,7 +70,6 @@ def read_rows(path: Path, weights: str):
     examples = task.read(path, "train").examples
     task.tokenize(examples)
     loaded = time.perf_counter() - started
-    torch.set_float32_matmul_precision("medium")
     step = seconds_a_step({"": Ours(weights, {"para": TaskData(examples, [], [])}, ["para"], 32)}, 10)[""]
     print(loaded, step, peak_memory() - before)
 

@@ -6,6 +6,7 @@ import torch
 
 from benchmarks.contestants import TASKS, Ours, load
 from benchmarks.measure import Comparison, compare
+from training.precision import computing
 from training.step import seed_of
 
 
@@ -25,7 +26,8 @@ class Pairwise(Ours):
                 parameter.grad = None
             batch = steps.batches[name].batch(state.drawn.get(name, 0))
             state.drawn[name] = state.drawn.get(name, 0) + 1
-            task.loss(self.model.encoder, batch).backward()
+            with computing(self.model.encoder, steps.precision):
+                task.loss(self.model.encoder, batch).backward()
             flat.append(torch.cat([torch.zeros_like(p).flatten() if p.grad is None else p.grad.to_dense().flatten()
                                    for p in parameters]))
         projected = [gradient.clone() for gradient in flat]

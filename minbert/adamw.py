@@ -1,11 +1,14 @@
 """AdamW from scratch: Adam (Kingma & Ba 2015, algorithm 1) with decoupled weight decay (Loshchilov & Hutter 2019).
 
 Three variants of one step: bias-corrected as published; the course's "efficient" form (Kingma & Ba, end of section 2),
-which folds both corrections into the step size and so leaves eps uncorrected; and none. On a CPU a tensor is updated in
-slices that stay in the cache: seven passes over a slice cost one trip to memory instead of seven.
+which folds both corrections into the step size and so leaves eps uncorrected; and none.
+
+`update` is the lesson. As it stands it would take nine trips to memory, so on a CPU a tensor is updated in slices that
+stay in the cache, where passes are cheap; or, with `compile`, `update` is translated to C++ that passes once.
 """
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -16,17 +19,41 @@ SLICE = 1 << 17
 SMALL = SLICE // 8
 
 
+def update(value: Tensor, grad: Tensor, mean: Tensor, square: Tensor, beta1: float, beta2: float, decay: float,
+           step_size: float, eps: float):
+    """One step of one tensor, in place. decay: of the value, a fraction. step_size, eps: see AdamW._scales."""
+    mean.lerp_(grad, 1 - beta1)  # m = beta1 m + (1 - beta1) g
+    square.lerp_(grad * grad, 1 - beta2)  # v = beta2 v + (1 - beta2) g^2
+    value.mul_(1 - decay).sub_(step_size * mean / (square.sqrt() + eps))
+
+
+@cache
+def compiled_update() -> Callable:
+    """`update` in one pass over memory, whatever the tensors' length. Raises ValueError without a C++ compiler."""
+    from torch._inductor.exc import InductorError  # here: the compiler's import alone takes two seconds
+
+    compiled = torch.compile(update, dynamic=True, fullgraph=True)
+    try:
+        compiled(*torch.ones(4, 1000), 0.9, 0.999, 0.01, 0.1, 1e-8)
+    except InductorError as error:
+        raise ValueError(f"AdamW with compile: {str(error).splitlines()[0]} (expected a C++ compiler, such as g++)"
+                         ) from None
+    return compiled
+
+
 class AdamW(torch.optim.Optimizer):
     """lr: step size; betas: decay of the two moment averages; eps: added to the denominator; weight_decay: fraction of
     lr by which a parameter shrinks each step, apart from its gradient. correct_bias: divide the moments by 1 - beta^t.
     efficient: the folded form. A parameter whose gradient is None is left alone; one whose gradient is zero decays.
     foreach: update many tensors by one multi-tensor operation (fast on a GPU, and for small tensors) instead of tensor
     by tensor in slices (fast for large ones on a CPU); None chooses by device and size.
+    compile: what is not updated together is updated by compiled code instead of in slices, twice as fast. Needs a C++
+    compiler, and some seconds for the first step.
     """
 
     def __init__(self, params: Iterable, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 0.01, correct_bias: bool = True, efficient: bool = False,
-                 foreach: bool | None = None):
+                 foreach: bool | None = None, compile: bool = False):
         if not lr >= 0:
             raise ValueError(f"lr is {lr!r}; expected 0 or more")
         if not all(0 <= beta < 1 for beta in betas):
@@ -36,7 +63,8 @@ class AdamW(torch.optim.Optimizer):
         if not weight_decay >= 0:
             raise ValueError(f"weight_decay is {weight_decay!r}; expected 0 or more")
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
-                                  "correct_bias": correct_bias, "efficient": efficient, "foreach": foreach})
+                                  "correct_bias": correct_bias, "efficient": efficient, "foreach": foreach,
+                                  "compile": compile})
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -55,6 +83,8 @@ class AdamW(torch.optim.Optimizer):
                 if small if group["foreach"] is None else group["foreach"]:
                     key = (parameter.device, parameter.dtype, state["step"])
                     together.setdefault(key, []).append(parameter)
+                elif group["compile"]:
+                    self._update_whole(parameter, group)
                 else:
                     self._update_in_slices(parameter, group)
             for parameters in together.values():
@@ -83,6 +113,16 @@ class AdamW(torch.optim.Optimizer):
             return group["lr"], group["eps"]
         root = math.sqrt(1 - beta2**step)
         return group["lr"] * root / (1 - beta1**step), group["eps"] * (1.0 if group["efficient"] else root)
+
+    def _update_whole(self, parameter: Tensor, group: dict):
+        state = self.state[parameter]
+        values = parameter.contiguous()
+        # Flat: the compiled code is for one dimension of any length.
+        tensors = (values, parameter.grad.contiguous(), state["exp_avg"], state["exp_avg_sq"])
+        compiled_update()(*(tensor.detach().view(-1) for tensor in tensors), *group["betas"],
+                          group["lr"] * group["weight_decay"], *self._scales(state["step"], group))
+        if values is not parameter:
+            parameter.copy_(values)
 
     def _update_in_slices(self, parameter: Tensor, group: dict):
         state = self.state[parameter]

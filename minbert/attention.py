@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from minbert.config import BertConfig
 from minbert.dropout import dropout
+from minbert.layers import Linear
 from minbert.packing import Packing
 
 
@@ -53,9 +54,9 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.num_attention_heads = config.num_attention_heads
         self.dropout_p = config.attention_probs_dropout_prob
-        self.query = nn.Linear(config.hidden_size, config.hidden_size)
-        self.key = nn.Linear(config.hidden_size, config.hidden_size)
-        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+        self.query = Linear(config.hidden_size, config.hidden_size)
+        self.key = Linear(config.hidden_size, config.hidden_size)
+        self.value = Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, hidden: Tensor, packing: Packing, fused: bool = True, cls_only: bool = False
                 ) -> tuple[Tensor, Tensor | None]:
@@ -65,8 +66,8 @@ class SelfAttention(nn.Module):
         """
         dropout_p = self.dropout_p if self.training else 0.0
         # Three projections as one matrix product; on disk they stay three, as Hugging Face names them.
-        weight = torch.cat([self.query.weight, self.key.weight, self.value.weight])
-        bias = torch.cat([self.query.bias, self.key.bias, self.value.bias])
+        weight = torch.cat([self.query.weight, self.key.weight, self.value.weight]).to(hidden.dtype)
+        bias = torch.cat([self.query.bias, self.key.bias, self.value.bias]).to(hidden.dtype)
         projected = packing.unpack(F.linear(hidden, weight, bias))  # [B, T, 3H]
         heads = projected.unflatten(-1, (3, self.num_attention_heads, -1))  # [B, T, 3, A, D]
         query, key, value = heads.permute(2, 0, 3, 1, 4)  # [B, A, T, D] each

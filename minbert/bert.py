@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from minbert.attention import SelfAttention
 from minbert.config import BertConfig
 from minbert.dropout import Dropout
+from minbert.layers import LayerNorm, Linear
 from minbert.packing import Packing
 
 
@@ -39,7 +40,7 @@ class Embeddings(nn.Module):
         self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.LayerNorm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, input_ids: Tensor, positions: Tensor, token_type_ids: Tensor) -> Tensor:
@@ -54,8 +55,8 @@ class AddNorm(nn.Module):
 
     def __init__(self, size: int, config: BertConfig):
         super().__init__()
-        self.dense = nn.Linear(size, config.hidden_size)
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dense = Linear(size, config.hidden_size)
+        self.LayerNorm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, x: Tensor, residual: Tensor) -> Tensor:
@@ -76,7 +77,7 @@ class Attention(nn.Module):
 class Intermediate(nn.Module):
     def __init__(self, config: BertConfig):
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.dense = Linear(config.hidden_size, config.intermediate_size)
         self.activation = activation(config.hidden_act)
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -114,7 +115,7 @@ class Pooler(nn.Module):
 
     def __init__(self, config: BertConfig):
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dense = Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, first: Tensor) -> Tensor:
         """[B, H] -> [B, H]"""
@@ -131,7 +132,11 @@ def initialize(model: nn.Module, config: BertConfig):
 
 
 class BertModel(nn.Module):
-    """The encoder. `fused = False` switches every layer to the written-out attention of the lesson."""
+    """The encoder. `fused = False` switches every layer to the written-out attention of the lesson.
+
+    `compute_dtype = torch.bfloat16` runs the layers between embeddings and output in that type; inputs, outputs,
+    parameters and their gradients keep theirs.
+    """
 
     def __init__(self, config: BertConfig):
         super().__init__()
@@ -140,6 +145,7 @@ class BertModel(nn.Module):
         self.encoder = Encoder(config)
         self.pooler = Pooler(config)
         self.fused = True
+        self.compute_dtype: torch.dtype | None = None  # None: the parameters' own
         initialize(self, config)
 
     def check_inputs(self, input_ids: Tensor, token_type_ids: Tensor):
@@ -151,6 +157,11 @@ class BertModel(nn.Module):
                                 ("token_type_ids", token_type_ids, self.config.type_vocab_size)):
             if ids.numel() and (ids.min() < 0 or ids.max() >= size):
                 raise ValueError(f"{name} from {ids.min()} to {ids.max()}; expected 0 to {size - 1}")
+
+    def _products_are_compiled(self, device: torch.device) -> bool:
+        """For each shape anew (see Packing.rounded)."""
+        return device.type == "cpu" and (self.compute_dtype is not None
+                                         or torch.get_float32_matmul_precision() != "highest")
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None,
                 packing: Packing | None = None, output_hidden_states: bool = False,
@@ -168,15 +179,27 @@ class BertModel(nn.Module):
         if packing is None:
             self.check_inputs(input_ids, token_type_ids)
             packing = Packing.from_mask(torch.ones_like(input_ids) if attention_mask is None else attention_mask)
-        hidden = self.embeddings(packing.pack(input_ids), packing.columns, packing.pack(token_type_ids))  # [N, H]
+        inside = packing.rounded() if self._products_are_compiled(input_ids.device) else packing
+        ids, types = (F.pad(packing.pack(x), (0, inside.size - packing.size)) for x in (input_ids, token_type_ids))
+        embedded = self.embeddings(ids, inside.columns, types)  # [N, H]
+        hidden = embedded.to(self.compute_dtype or embedded.dtype)
         states, attentions = [hidden], []
         for index, layer in enumerate(self.encoder.layer, start=1):
-            hidden, weights = layer(hidden, packing, fused=self.fused and not output_attentions,
+            hidden, weights = layer(hidden, inside, fused=self.fused and not output_attentions,
                                     cls_only=cls_only and index == len(self.encoder.layer))
             states.append(hidden)
             attentions.append(weights)
-        first = hidden * packing.mask[:, :1] if cls_only else packing.first(hidden)  # [B, H]
+
+        def outside(packed: Tensor) -> Tensor:
+            """[N, H] -> [B, T, H], of the type that came in."""
+            return packing.unpack(packed[:packing.size].to(embedded.dtype))
+
+        if cls_only:
+            last = (hidden.to(embedded.dtype) * packing.mask[:, :1])[:, None]  # [B, 1, H]
+        else:
+            last = outside(hidden)
+        length = input_ids.shape[1]
         return BertOutput(
-            first[:, None] if cls_only else packing.unpack(hidden), self.pooler(first),
-            tuple(packing.unpack(state) for state in states) if output_hidden_states else None,
-            tuple(attentions) if output_attentions else None)
+            last, self.pooler(last[:, 0]), tuple(map(outside, states)) if output_hidden_states else None,
+            tuple(weights[..., :length, :length].to(embedded.dtype) for weights in attentions)
+            if output_attentions else None)

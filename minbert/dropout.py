@@ -18,11 +18,13 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
         return x
     if x.device.type != "cpu":
         return F.dropout(x, p)
-    threshold = round(p * 65536)
+    # The scale as the input's type holds it, and then the probability that makes the expectation exact with that scale:
+    # bfloat16 rounds 1 / 0.9 to 1.109, which is right for p = 0.0986.
+    scale = torch.tensor(1 / (1 - p), dtype=x.dtype).item()
+    threshold = round((1 - 1 / scale) * 65536)
     words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-2**63, None)
     bits = words.view(torch.int16)[: x.numel()].view(x.shape)
-    # Compared straight into the input's type: a boolean mask would have to be converted in both passes. The scale is of
-    # the probability really drawn, so that the expectation is exact.
+    # Compared straight into the input's type: a boolean mask would have to be converted in both passes.
     keep = torch.ge(bits, threshold - 32768, out=torch.empty(x.shape, dtype=x.dtype))
     return x * keep.mul_(65536 / (65536 - threshold))
 

@@ -1,75 +1,114 @@
 """Packing: the real tokens of a padded batch, side by side in one [N, H] matrix.
 
-A batch of B sentences padded to T tokens wastes B*T - N rows in every linear layer. We drop the padding once, after the
+A batch of B sentences padded to T tokens wastes rows in every linear layer. We drop the padding once, after the
 embedding look-up, and put it back once, at the end; in between only attention needs to know which token belongs to
 which sentence. The collator makes the index tensors (on the CPU, from the lengths), never the forward pass.
 """
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
+def gather(flat: Tensor, positions: Tensor, size: int) -> Tensor:
+    """flat[positions], and zeros below: [size, ...]."""
+    packed = flat.new_empty(size, *flat.shape[1:])
+    torch.index_select(flat, 0, positions, out=packed[:len(positions)])
+    packed[len(positions):] = 0
+    return packed
+
+
+def scatter(packed: Tensor, positions: Tensor, rows: int) -> Tensor:
+    """The inverse: zeros [rows, ...], and packed rows at their positions."""
+    return packed.new_zeros(rows, *packed.shape[1:]).index_copy_(0, positions, packed[:len(positions)])
+
+
 class _Pack(torch.autograd.Function):
-    """flat[positions]; its backward writes each row once, where torch's general look-up would add them up."""
+    """gather; its backward writes each row once, where torch's general look-up would add them up."""
 
     @staticmethod
-    def forward(ctx, flat: Tensor, positions: Tensor) -> Tensor:
+    def forward(ctx, flat: Tensor, positions: Tensor, size: int) -> Tensor:
         ctx.save_for_backward(positions)
         ctx.rows = len(flat)
-        return flat.index_select(0, positions)
+        return gather(flat, positions, size)
 
     @staticmethod
     def backward(ctx, gradient: Tensor):
-        (positions,) = ctx.saved_tensors
-        return gradient.new_zeros(ctx.rows, *gradient.shape[1:]).index_copy_(0, positions, gradient), None
+        return scatter(gradient, *ctx.saved_tensors, ctx.rows), None, None
 
 
 class _Unpack(torch.autograd.Function):
-    """Zeros with packed rows written at positions; its backward is a look-up."""
+    """scatter; its backward is a look-up."""
 
     @staticmethod
     def forward(ctx, packed: Tensor, positions: Tensor, rows: int) -> Tensor:
         ctx.save_for_backward(positions)
-        return packed.new_zeros(rows, *packed.shape[1:]).index_copy_(0, positions, packed)
+        ctx.size = len(packed)
+        return scatter(packed, positions, rows)
 
     @staticmethod
     def backward(ctx, gradient: Tensor):
-        (positions,) = ctx.saved_tensors
-        return gradient.index_select(0, positions), None, None
+        return gather(gradient, *ctx.saved_tensors, ctx.size), None, None
 
 
 @dataclass
 class Packing:
-    """Where each of the N real tokens of a [B, T] batch sits."""
+    """Where each real token of a [B, T] batch sits. A packed matrix has N rows: one for each real token and, where it
+    was rounded, rows below them that belong to no sentence and get no gradient."""
 
-    positions: Tensor  # [N] flat position b * T + t of each real token, ascending
-    rows: Tensor  # [N] its sequence, b
-    columns: Tensor  # [N] its place in the sequence, t: the position embedding's index
+    positions: Tensor  # flat position b * T + t of each real token, ascending
+    columns: Tensor  # [N] its place in the sequence, t: the position embedding's index; 0 in the rows below
     mask: Tensor  # bool [B, T], True at real tokens
-    full: bool  # no padding at all: packing is then a reshape
 
     @classmethod
     def from_mask(cls, attention_mask: Tensor) -> "Packing":
         """attention_mask: [B, T], non-zero at real tokens; padding may stand anywhere."""
         mask = attention_mask.bool()
         positions = mask.flatten().nonzero().squeeze(1)
-        length = max(mask.shape[1], 1)
-        return cls(positions, positions // length, positions % length, mask, len(positions) == mask.numel())
+        return cls(positions, positions % max(mask.shape[1], 1), mask)
+
+    def rounded(self) -> "Packing":
+        """The same tokens in a few more rows and, where there is padding already, a little more of it.
+
+        oneDNN, which multiplies torch's reduced-precision matrices on a CPU, compiles a product anew for every shape:
+        that takes longer than the product itself, and a megabyte. So shapes should return. There are at most 16 numbers
+        of rows between a power of two and the next, and T is a multiple of four; it costs some 2 % of the rows.
+        """
+        tokens, (_, length) = len(self.positions), self.mask.shape
+        step = max(16, 1 << max(tokens.bit_length() - 5, 0))
+        columns = F.pad(self.columns, (0, -tokens % step))
+        more = 0 if self.full else -length % 4
+        positions = self.positions + self.positions // max(length, 1) * more
+        return Packing(positions, columns, F.pad(self.mask, (0, more)))
+
+    @property
+    def size(self) -> int:
+        """N"""
+        return len(self.columns)
+
+    @property
+    def full(self) -> bool:
+        """No padding."""
+        return len(self.positions) == self.mask.numel()
+
+    @property
+    def reshaped(self) -> bool:
+        """No padding, and no rows below: packing is a reshape."""
+        return self.full and self.size == len(self.positions)
 
     def to(self, device: torch.device) -> "Packing":
-        tensors = (t.to(device, non_blocking=True) for t in (self.positions, self.rows, self.columns, self.mask))
-        return Packing(*tensors, full=self.full)
+        return Packing(*(t.to(device, non_blocking=True) for t in (self.positions, self.columns, self.mask)))
 
     def pack(self, padded: Tensor) -> Tensor:
         """[B, T, ...] -> [N, ...]"""
         flat = padded.flatten(0, 1)
-        return flat if self.full else _Pack.apply(flat, self.positions)
+        return flat if self.reshaped else _Pack.apply(flat, self.positions, self.size)
 
     def unpack(self, packed: Tensor) -> Tensor:
         """[N, ...] -> [B, T, ...], zeros at padding."""
         batch, length = self.mask.shape
-        if self.full:
+        if self.reshaped:
             return packed.unflatten(0, (batch, length))
         flat = _Unpack.apply(packed, self.positions, batch * length)
         return flat.unflatten(0, (batch, length))
@@ -77,7 +116,7 @@ class Packing:
     def first(self, packed: Tensor) -> Tensor:
         """[N, H] -> [B, H]: the vector at position 0 ([CLS]); zeros for a row whose position 0 is padding."""
         batch, length = self.mask.shape
-        if self.full:
+        if self.reshaped:
             return packed[::length]
         starts = self.mask[:, 0]
         indices = torch.searchsorted(self.positions, torch.arange(batch, device=packed.device) * length)

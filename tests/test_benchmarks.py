@@ -117,8 +117,10 @@ def test_flops_of_a_sequence_are_those_of_its_matrix_products(tiny_model):
 
 
 def test_linear_layers_see_no_padding(tiny_directory, toy_directory):
-    ours, theirs = overhead.padding(toy_directory, str(tiny_directory), 8, steps=3)
+    ours, theirs = overhead.padding(toy_directory, str(tiny_directory), 8, "float32", steps=3)
     assert ours == 0 and 0 < theirs < 1
+    rounded, _ = overhead.padding(toy_directory, str(tiny_directory), 8, "bfloat16", steps=3)
+    assert 0 < rounded < theirs
 
 
 def test_sentences_for_encoding_differ(toy_directory):

@@ -101,6 +101,60 @@ def test_hidden_states_and_attentions_on_request(both, sentences):
         assert_close(first * real, second * real, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("batch", [16, 1])
+@pytest.mark.parametrize("cls_only", [False, True])
+def test_bfloat16_is_as_near_to_float32_as_transformers_is(both, sentences, batch, cls_only):
+    """The distance of hidden states and of the gradients, which stay float32, from those of full precision."""
+    ours, theirs, tokenizer = both
+    ids, mask = padded(tokenizer, sentences[:batch])
+    kept = slice(0, 1) if cls_only else slice(None)
+    weights = (torch.randn(*ids.shape, ours.config.hidden_size) * mask[..., None])[:, kept]
+    rounded = transformers.BertModel(theirs.config).eval()
+    rounded.load_state_dict(theirs.state_dict())
+    rounded.to(torch.bfloat16)
+
+    def run(model, dtype=None):
+        model.zero_grad()
+        if dtype is not None:
+            model.compute_dtype = dtype
+        arguments = {"cls_only": cls_only} if model is ours else {}
+        hidden = model(input_ids=ids, attention_mask=mask, **arguments).last_hidden_state[:, kept].float()
+        (hidden * weights).sum().backward()
+        gradients = dict(model.named_parameters())
+        found = [gradients[f"encoder.layer.{index}.{part}.dense.weight"].grad.float().clone()
+                 for index in range(6) for part in ("attention.output", "intermediate", "output")]
+        return [(hidden * mask[:, kept, None]).detach(), *found]
+
+    exact = run(ours)
+    mine, reference = run(ours, torch.bfloat16), run(rounded)
+    ours.compute_dtype = None
+    assert all(p.grad is None or p.grad.dtype == torch.float32 for p in ours.parameters())
+    for right, first, second in zip(exact, mine, reference, strict=True):
+        assert 0 < (first - right).norm() < 1.5 * (second - right).norm()
+        assert (second - right).norm() < 0.1 * right.norm()
+
+
+@pytest.mark.parametrize("mask", [[[1, 1, 1, 1, 1]] * 2, [[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]],
+                                  [[0, 1, 1, 0, 1], [0, 0, 0, 0, 0]]])
+@pytest.mark.parametrize("cls_only", [False, True])
+def test_rounded_shapes_change_no_number(tiny_model, monkeypatch, mask, cls_only):
+    """The rows that a reduced precision adds, here at full precision: the same outputs and gradients."""
+    model = tiny_model.double()
+    ids, mask = torch.randint(5, 1000, (2, 5)), torch.tensor(mask)
+    weights = torch.randn(2, 1 if cls_only else 5, TINY.hidden_size, dtype=torch.float64)
+    results = []
+    for rounded in (False, True):
+        monkeypatch.setattr(BertModel, "_products_are_compiled", lambda self, device, answer=rounded: answer)
+        model.zero_grad()
+        output = model(ids, mask, cls_only=cls_only, output_hidden_states=not cls_only, output_attentions=True)
+        ((output.last_hidden_state * weights).sum() + output.pooler_output.sum()).backward()
+        real = mask[:, None, :, None] * mask[:, None, None, :]
+        results.append((output.last_hidden_state, output.hidden_states, output.pooler_output,
+                        [a * real[..., :a.shape[2], :] for a in output.attentions],
+                        {name: p.grad for name, p in model.named_parameters()}))
+    assert_close(results[0], results[1], rtol=1e-10, atol=1e-10)
+
+
 def test_pairs_use_token_types(both):
     ours, theirs, tokenizer = both
     encoding = tokenizer.encode("how are you ?", "what is the time ?")

@@ -41,7 +41,7 @@ RECIPES = {
 def test_two_processes_come_to_the_parameters_of_one(tmp_path, tiny_directory, toy_directory, name):
     tasks, stage = RECIPES[name]
     recipe = tmp_path / "recipe.toml"
-    recipe.write_text('matmul_precision = "highest"\nhidden_dropout_prob = 0.0\nencoder_dropout = 0.0\n' + tasks
+    recipe.write_text('precision = "float32"\nhidden_dropout_prob = 0.0\nencoder_dropout = 0.0\n' + tasks
                       + '[[stage]]\ntasks = ["sst", "para", "sts"]\nepochs = 1\nsteps_per_epoch = 12\nkeep = "last"\n'
                       + stage + 'optimizer = { lr = 1e-4, head_lr = 1e-3 }\n')
     printed = {}

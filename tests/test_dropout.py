@@ -17,6 +17,17 @@ def test_rate_and_expectation(p):
     assert torch.allclose(kept, torch.full_like(kept, 1 / (1 - p)), rtol=1e-3)
 
 
+@pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])
+def test_expectation_is_exact_in_bfloat16_too(p):
+    """bfloat16 cannot hold 1 / 0.9: the scale is another, and so is the rate, until their product is one."""
+    torch.manual_seed(0)
+    count = 4_000_000
+    result = dropout(torch.ones(count, dtype=torch.bfloat16), p, training=True)
+    assert abs((result == 0).double().mean().item() - p) < 0.005
+    scale = 1 / (1 - p)
+    assert abs(result.double().mean().item() - 1) < 6 * scale * (p * (1 - p) / count) ** 0.5 + 1e-4
+
+
 def test_neighbours_are_independent():
     torch.manual_seed(1)
     kept = (dropout(torch.ones(1_000_000), 0.5, training=True) != 0).float() - 0.5

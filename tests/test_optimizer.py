@@ -1,6 +1,10 @@
 """AdamW against torch's, against the paper's formulas in float64, and against its own saved state."""
 import copy
 import math
+import os
+import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -56,6 +60,50 @@ def test_other_variants_equal_their_formula(correct_bias, efficient, foreach):
         step = lr * math.sqrt(1 - beta2**t) / (1 - beta1**t) if correct_bias else lr
         value = value - lr * decay * value - step * m / (v.sqrt() + eps)
         assert_close(found[t - 1], value, rtol=1e-12, atol=1e-12)
+
+
+needs_compiler = pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="no C++ compiler")
+
+
+@needs_compiler
+@pytest.mark.parametrize("variant", [{}, {"correct_bias": True, "efficient": True}, {"correct_bias": False}])
+def test_compiled_equals_slices(variant):
+    """Also while the rate changes from step to step, and for tensors of any length and layout."""
+    settings = {"lr": 1e-2, "weight_decay": 0.1, "foreach": False, **variant}
+    results = []
+    for compile in (False, True):
+        generator = torch.Generator().manual_seed(0)
+        parameters = [torch.nn.Parameter(torch.randn(size, dtype=torch.float64, generator=generator))
+                      for size in ((5,), (301, 1001), (1,))]
+        parameters.append(torch.nn.Parameter(torch.randn(30, 20, dtype=torch.float64, generator=generator).t()))
+        optimizer = AdamW(parameters, **settings, compile=compile)
+        for step in range(20):
+            optimizer.param_groups[0]["lr"] = 1e-2 / (step + 1)
+            for parameter in parameters:
+                parameter.grad = torch.randn(parameter.shape, dtype=torch.float64, generator=generator)
+            optimizer.step()
+        results.append(parameters)
+    for first, second in zip(*results, strict=True):
+        assert_close(first, second, rtol=1e-12, atol=1e-12)
+
+
+def test_without_a_compiler_compile_is_one_clear_error(tmp_path):
+    """In a process of its own: the compiler remembers what it found, and what it compiled before."""
+    code = """
+import torch
+from minbert.adamw import AdamW
+parameter = torch.nn.Parameter(torch.ones(3))
+parameter.grad = torch.ones(3)
+try:
+    AdamW([parameter], foreach=False, compile=True).step()
+except ValueError as error:
+    print(error)
+"""
+    environment = {**os.environ, "CXX": "no-such-compiler", "PATH": str(tmp_path),
+                   "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert "no-such-compiler" in done.stdout and "expected a C++ compiler" in done.stdout
+    assert len(done.stdout.splitlines()) == 1
 
 
 def test_parameters_of_different_ages_are_updated_together():

@@ -10,14 +10,18 @@ masks = st.integers(1, 5).flatmap(lambda length: st.lists(
     st.lists(st.booleans(), min_size=length, max_size=length), min_size=1, max_size=4))
 
 
-@settings(max_examples=100, deadline=None)
-@given(masks)
-def test_unpack_undoes_pack_up_to_zeros_at_padding(rows):
+@settings(max_examples=200, deadline=None)
+@given(masks, st.booleans())
+def test_unpack_undoes_pack_up_to_zeros_at_padding(rows, rounded):
     mask = torch.tensor(rows)
     packing = Packing.from_mask(mask)
+    if rounded:
+        packing = packing.rounded()
+        mask = packing.mask
     padded = torch.randn(*mask.shape, 3, dtype=torch.float64, requires_grad=True)
     packed = packing.pack(padded)
-    assert packed.shape == (int(mask.sum()), 3)
+    tokens = int(mask.sum())
+    assert packed.shape == (packing.size, 3) and not packed[tokens:].any()
     back = packing.unpack(packed)
     assert torch.equal(back, padded * mask[..., None])
     assert torch.equal(packing.first(packed), (padded * mask[..., None])[:, 0])
@@ -26,8 +30,28 @@ def test_unpack_undoes_pack_up_to_zeros_at_padding(rows):
     assert_close(padded.grad, weights * mask[..., None])
 
 
+@settings(max_examples=200, deadline=None)
+@given(masks)
+def test_rounding_moves_no_token(rows):
+    mask = torch.tensor(rows)
+    exact, rounded = Packing.from_mask(mask), Packing.from_mask(mask).rounded()
+    tokens = len(exact.positions)
+    assert torch.equal(rounded.mask[:, :mask.shape[1]], mask) and not rounded.mask[:, mask.shape[1]:].any()
+    assert torch.equal(rounded.positions, rounded.mask.flatten().nonzero().squeeze(1))
+    assert torch.equal(rounded.columns[:tokens], exact.columns) and not rounded.columns[tokens:].any()
+    assert not exact.full or rounded.mask.shape == mask.shape
+
+
+def test_rounded_batches_have_few_shapes_and_few_rows_more():
+    sizes = {}
+    for tokens in range(1, 4097):
+        packing = Packing.from_mask(torch.ones(1, tokens)).rounded()
+        sizes[tokens] = packing.size
+    assert all(tokens <= size <= max(tokens + 15, tokens * 17 / 16) for tokens, size in sizes.items())
+    assert len({size for tokens, size in sizes.items() if 1024 < tokens <= 2048}) == 16
+
+
 def test_positions_are_those_of_the_padded_batch():
     packing = Packing.from_mask(torch.tensor([[1, 1, 0], [1, 1, 1]]))
     assert packing.positions.tolist() == [0, 1, 3, 4, 5]
-    assert packing.rows.tolist() == [0, 0, 1, 1, 1]
     assert packing.columns.tolist() == [0, 1, 0, 1, 2]

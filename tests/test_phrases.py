@@ -101,7 +101,7 @@ def test_the_three_classes_are_made_as_the_paper_says(tiny_tokenizer, examples):
         if label == IN_PARAPHRASE:
             assert (source, target) not in aligned and target in " ".join(pieces[1])
     # Every span lies within one sequence, source before its [SEP], target after.
-    rows = batch.tokens.packing.rows
+    rows = batch.tokens.packing.positions // batch.tokens.input_ids.shape[1]
     for spans in (batch.source, batch.target):
         assert torch.equal(rows[spans[:, 0]], rows[spans[:, 1] - 1])
     types = batch.tokens.packing.pack(batch.tokens.token_type_ids)

@@ -36,7 +36,7 @@ def stage(**fields):
     (stage(optimizer={"beta": [0.1, 0.2]}), "optimizer: unknown field 'beta'.*did you mean 'betas'"),
     (stage(optimizer=3), "optimizer is 3"),
     ({**stage(), "max_length": 2}, "max_length is 2"),
-    ({**stage(), "matmul_precision": "low"}, "matmul_precision is 'low'"),
+    ({**stage(), "precision": "bfloat61"}, "precision is 'bfloat61'"),
     ({**stage(), "tasks": {"sst": {"limit": 0}}}, r"\[tasks.sst\]: limit is 0"),
     ({**stage(), "tasks": {"sst": 3}}, "expected a table"),
     ({**stage(tasks=["mine"]), "tasks": {"mine": {"train": "x"}}}, r"\[tasks.mine\]: no kind"),

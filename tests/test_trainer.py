@@ -21,7 +21,7 @@ from training.trainer import Trainer, TrainerState
 
 
 def make_trainer(directory, toy_directory, tokenizer, stages, cls=Trainer, **fields):
-    recipe = parse_recipe({"stage": stages, "matmul_precision": "highest", **fields}, "test")
+    recipe = parse_recipe({"stage": stages, "precision": "float32", **fields}, "test")
     torch.manual_seed(0)
     model = build_model(recipe, TINY, BertModel(TINY), tokenizer)
     data = load_data(dict(model.tasks.items()), recipe, toy_directory, say=lambda text: None)
@@ -53,22 +53,22 @@ class Mortal(Trainer):
                 raise Killed
 
 
-@pytest.mark.parametrize("save_every", [0.0, 1e9])
+@pytest.mark.parametrize(("save_every", "precision"), [(0.0, "float32"), (1e9, "float32"), (0.0, "bfloat16")])
 def test_a_run_killed_at_any_step_comes_to_the_same_bits(tmp_path, toy_directory, tiny_tokenizer, monkeypatch,
-                                                         save_every):
+                                                         save_every, precision):
     """save_every 0: a state after each step; 1e9: only after epochs, so that steps are done twice."""
-    straight = make_trainer(tmp_path / "straight", toy_directory, tiny_tokenizer, STAGES)
+    straight = make_trainer(tmp_path / "straight", toy_directory, tiny_tokenizer, STAGES, precision=precision)
     straight.train()
     monkeypatch.setattr("training.trainer.SAVE_EVERY", save_every)
     for die_after in (1, 3, 5, 2, 4):
         monkeypatch.setattr(Mortal, "steps_left", die_after)
-        victim = make_trainer(tmp_path / "killed", toy_directory, tiny_tokenizer, STAGES, Mortal)
+        victim = make_trainer(tmp_path / "killed", toy_directory, tiny_tokenizer, STAGES, Mortal, precision=precision)
         try:
             victim.train()
         except Killed:
             continue
     monkeypatch.setattr(Mortal, "steps_left", 10**9)
-    last = make_trainer(tmp_path / "killed", toy_directory, tiny_tokenizer, STAGES, Mortal)
+    last = make_trainer(tmp_path / "killed", toy_directory, tiny_tokenizer, STAGES, Mortal, precision=precision)
     last.train()
     expected = straight.model.state_dict()
     for name, tensor in last.model.state_dict().items():
@@ -88,9 +88,11 @@ def test_a_finished_run_is_not_trained_again(tmp_path, toy_directory, tiny_token
                                                  strict=True))
 
 
-def test_it_learns_what_can_be_learned(tmp_path, toy_directory, tiny_tokenizer):
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_it_learns_what_can_be_learned(tmp_path, toy_directory, tiny_tokenizer, precision):
     trainer = make_trainer(tmp_path, toy_directory, tiny_tokenizer,
-                           [{"tasks": ["sst"], "epochs": 30, "batch_size": 16, "optimizer": {"lr": 3e-3}}])
+                           [{"tasks": ["sst"], "epochs": 30, "batch_size": 16, "optimizer": {"lr": 3e-3}}],
+                           precision=precision)
     trainer.train()
     examples = trainer.data["sst"].dev
     predictions = predict(trainer.model.tasks["sst"], trainer.model.encoder, examples, torch.device("cpu"))

@@ -25,6 +25,7 @@ from training import checkpoint
 from training.data import load_data
 from training.distributed import join
 from training.evaluate import leaderboard_score, measure, predict, table
+from training.precision import resolve, set_products
 from training.recipe import Recipe, recipe_to_toml
 from training.step import seed_of
 from training.trainer import MultitaskModel, Trainer
@@ -74,7 +75,7 @@ class Program:
         self.device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if use_gpu else "cpu")
         if use_gpu:
             torch.cuda.set_device(self.device)
-        torch.set_float32_matmul_precision(recipe.matmul_precision)
+        set_products(resolve(recipe.precision, self.device))
         keep_freed_memory()
 
     @staticmethod

@@ -5,7 +5,6 @@ projections are drawn from those, so that a run which starts again at any step t
 """
 import hashlib
 import math
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -20,6 +19,7 @@ from training.distributed import ALONE, ShardedTask, World
 from training.gradients import SharedGradients
 from training.mixing import tasks_at
 from training.parameters import freeze, optimizer_groups
+from training.precision import computing, resolve
 from training.rdrop import rdrop_loss
 from training.recipe import Stage
 from training.schedules import rate_factor
@@ -61,12 +61,13 @@ def steps_per_epoch(stage: Stage, batches: dict[str, TaskBatches]) -> int:
 class StageSteps:
     """What the steps of one stage need: batches, optimizer, gradient buffers, weight average.
 
-    tasks: the stage's, by name. trained: those of them that have something to train. seed: of the stage.
+    tasks: the stage's, by name. trained: those of them that have something to train. seed: of the stage. precision: see
+    precision.py.
     """
 
     def __init__(self, stage: Stage, encoder: BertModel, tasks: dict[str, Task], trained: list[str],
                  data: dict[str, TaskData], model: torch.nn.Module, seed: str, device: torch.device,
-                 world: World = ALONE):
+                 world: World = ALONE, precision: str = "auto"):
         self.stage, self.encoder, self.seed, self.device, self.world = stage, encoder, seed, device, world
         freeze(encoder, stage.trainable)
         self.sizes = {name: len(data[name].train) for name in trained}
@@ -80,7 +81,8 @@ class StageSteps:
                                   stage.optimizer.weight_decay, stage.optimizer.layer_decay)
         self.rates = [group["lr"] for group in groups]
         self.optimizer = AdamW(groups, betas=tuple(stage.optimizer.betas), eps=stage.optimizer.eps,
-                               correct_bias=stage.optimizer.correct_bias, efficient=stage.optimizer.efficient)
+                               correct_bias=stage.optimizer.correct_bias, efficient=stage.optimizer.efficient,
+                               compile=stage.optimizer.compile)
         self.average = None if stage.average == "none" else WeightAverage(stage.average, stage.ema_decay, model)
         # A plain sum needs one row, to which all tasks add; keeping tasks apart needs one for each.
         self.apart = stage.combine not in ("sum", "mean") or stage.log_conflicts
@@ -91,7 +93,8 @@ class StageSteps:
         self.own = [parameter for task in tasks.values() for parameter in task.parameters()]
         # The look-up's gradient touches a few rows of a large table.
         table.sparse = table.weight.requires_grad
-        self.autocast = torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
+        # SMART asks what a push of 1e-5 does, which any rounding of activations drowns.
+        self.precision = "float32" if stage.smart else resolve(precision, device)
 
     def take(self, state: StepState) -> dict:
         """Takes step number state.step and counts it. Returns what the log says of it."""
@@ -113,9 +116,9 @@ class StageSteps:
             shared.receive(row)
             batch = self.batches[name].batch(state.drawn.get(name, 0)).to(self.device)
             state.drawn[name] = state.drawn.get(name, 0) + 1
-            with self.autocast:
+            with computing(self.encoder, self.precision):
                 loss = stage.loss_weights.get(name, 1.0) * self._loss(self.tasks[name], batch)
-            loss.backward()
+                loss.backward()
             shared.keep(row)
             losses[name] = loss.detach()
         shared.finish(self.world)

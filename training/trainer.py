@@ -102,7 +102,7 @@ class Trainer:
         if not trained:
             raise ValueError(f"{title}: nothing to train: the encoder is frozen, and no head has parameters")
         steps = StageSteps(stage, self.model.encoder, tasks, trained, self.data, self.model,
-                           f"{self.recipe.seed}/{state.stage}", self.device, self.world)
+                           f"{self.recipe.seed}/{state.stage}", self.device, self.world, self.recipe.precision)
         self._load_optimizer(steps, tensors)
         self.say(f"{title}: {', '.join(trained)}; {stage.epochs} epochs of {steps.per_epoch:,} steps, "
                  f"mixing {stage.mixing}, gradients by {stage.combine}")
