@@ -1,4 +1,4 @@
-"""AdamW: our update in slices against torch's three (one parameter at a time, multi-tensor, fused) and a starter's."""
+"""AdamW: our update in slices, and compiled, against torch's three (one parameter at a time, multi-tensor, fused) and a starter's."""
 import torch
 from torch import nn
 
@@ -22,12 +22,12 @@ def run(weights: str, repeats: int) -> Comparison:
                 parameter.grad[torch.rand(len(parameter), generator=generator) > 0.02] = 0
         return encoder
 
-    def ours() -> AdamW:
-        return AdamW(parameter_groups(fresh().named_parameters(), 0.01), lr=1e-5)
+    def ours(compile: bool) -> AdamW:
+        return AdamW(parameter_groups(fresh().named_parameters(), 0.01), lr=1e-5, compile=compile)
 
     torchs = {"torch, for-loop": {"foreach": False}, "torch, foreach": {"foreach": True},
               "torch, fused": {"fused": True}}
-    contestants = {"ours": ours().step, **{
+    contestants = {"ours": ours(False).step, "ours, compiled": ours(True).step, **{
         name: torch.optim.AdamW(parameter_groups(fresh().named_parameters(), 0.01), lr=1e-5, **options).step
         for name, options in torchs.items()}, "starter shape": StarterAdamW(fresh().parameters(), 1e-5, 0.01).step}
     return compare("AdamW step", contestants, repeats, warmup=3)
