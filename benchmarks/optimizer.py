@@ -1,4 +1,5 @@
-"""AdamW: our update in slices, and compiled, against torch's three (one parameter at a time, multi-tensor, fused) and a starter's."""
+"""AdamW: our update in slices, and compiled, against torch's three (one parameter at a time, multi-tensor, fused) and a
+starter's."""
 import torch
 from torch import nn
 
