@@ -1,9 +1,9 @@
-"""How many bits a training step computes with. Parameters, heads, losses and the optimizer are float32 throughout.
+"""How many bits a training step computes with. Parameters, their gradients, losses and AdamW are float32 throughout.
 
 - float32: everything.
 - medium: matrix products round their inputs to bfloat16 where the processor has a unit for it, and add up in float32;
   elsewhere the same as float32. Evaluation computes so too, where training is not in float32.
-- bfloat16: the encoder's layers compute in it, activations included.
+- bfloat16: the encoder's layers compute in it, activations included; heads as at medium.
 - auto: bfloat16 where the processor has a matrix unit for it (a GPU, or a CPU with AMX), medium on a CPU with bfloat16
   instructions, else float32.
 """

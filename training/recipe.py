@@ -156,7 +156,7 @@ class Recipe:
     max_length: int = 128  # tokens of a sequence; longer ones are cut, and counted
     hidden_dropout_prob: float = 0.3  # before the heads; the encoder's own dropout is in its config.json
     encoder_dropout: float | None = None  # overrides the encoder's two dropout rates
-    precision: str = "auto"  # of training steps: float32, medium, bfloat16 (see precision.py); auto by the processor
+    precision: str = "auto"  # of training steps: float32, medium, bfloat16, or by the processor (see precision.py)
     dev_limit: int | None = 2000  # dev examples of a task after each epoch; at the end all are used
     tasks: dict[str, TaskRecipe] = field(default_factory=dict)
     stage: list[Stage] = field(default_factory=list)
