@@ -41,6 +41,22 @@ def compiled_update() -> Callable:
     return compiled
 
 
+def update_in_slices(value: Tensor, grad: Tensor, mean: Tensor, square: Tensor, beta1: float, beta2: float,
+                     decay: float, step_size: float, eps: float):
+    """`update` of flat tensors, slice by slice."""
+    tiny = torch.finfo(value.dtype).tiny
+    # One scratch for all slices: fresh memory for each would cost more than the root itself.
+    scratch = torch.empty(min(SLICE, value.numel()), dtype=value.dtype, device=value.device)
+    for p, g, m, v in zip(*(tensor.split(SLICE) for tensor in (value, grad, mean, square)), strict=True):
+        p.mul_(1 - decay)
+        m.lerp_(g, 1 - beta1)
+        v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        # Processors take the root of an exact zero twenty times slower, and a table of embeddings is full of them; the
+        # smallest normal number's root vanishes beside eps.
+        denominator = torch.clamp_min(v, tiny, out=scratch[: len(v)]).sqrt_()
+        p.addcdiv_(m, denominator.add_(eps), value=-step_size)
+
+
 class AdamW(torch.optim.Optimizer):
     """lr: step size; betas: decay of the two moment averages; eps: added to the denominator; weight_decay: fraction of
     lr by which a parameter shrinks each step, apart from its gradient. correct_bias: divide the moments by 1 - beta^t.
@@ -83,10 +99,8 @@ class AdamW(torch.optim.Optimizer):
                 if small if group["foreach"] is None else group["foreach"]:
                     key = (parameter.device, parameter.dtype, state["step"])
                     together.setdefault(key, []).append(parameter)
-                elif group["compile"]:
-                    self._update_whole(parameter, group)
                 else:
-                    self._update_in_slices(parameter, group)
+                    self._update_alone(parameter, group)
             for parameters in together.values():
                 self._update_together(parameters, group)
         return loss
@@ -114,34 +128,14 @@ class AdamW(torch.optim.Optimizer):
         root = math.sqrt(1 - beta2**step)
         return group["lr"] * root / (1 - beta1**step), group["eps"] * (1.0 if group["efficient"] else root)
 
-    def _update_whole(self, parameter: Tensor, group: dict):
+    def _update_alone(self, parameter: Tensor, group: dict):
         state = self.state[parameter]
-        values = parameter.contiguous()
-        # Flat: the compiled code is for one dimension of any length.
-        tensors = (values, parameter.grad.contiguous(), state["exp_avg"], state["exp_avg_sq"])
-        compiled_update()(*(tensor.detach().view(-1) for tensor in tensors), *group["betas"],
-                          group["lr"] * group["weight_decay"], *self._scales(state["step"], group))
-        if values is not parameter:
-            parameter.copy_(values)
-
-    def _update_in_slices(self, parameter: Tensor, group: dict):
-        state = self.state[parameter]
-        beta1, beta2 = group["betas"]
-        step_size, eps = self._scales(state["step"], group)
         # Parameters of a model are contiguous; any other is updated as a copy and written back.
-        values, gradient = parameter.contiguous(), parameter.grad.contiguous()
-        tiny = torch.finfo(values.dtype).tiny
-        # One scratch for all slices: fresh memory for each would cost more than the root itself.
-        scratch = torch.empty(min(SLICE, values.numel()), dtype=values.dtype, device=values.device)
-        for value, grad, mean, square in zip(*(tensor.view(-1).split(SLICE) for tensor in (
-                values, gradient, state["exp_avg"], state["exp_avg_sq"])), strict=True):
-            value.mul_(1 - group["lr"] * group["weight_decay"])
-            mean.lerp_(grad, 1 - beta1)  # m = beta1 m + (1 - beta1) g
-            square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)  # v = beta2 v + (1 - beta2) g^2
-            # Processors take the root of an exact zero twenty times slower, and a table of embeddings is full of them;
-            # the smallest normal number's root vanishes beside eps.
-            denominator = torch.clamp_min(square, tiny, out=scratch[: len(square)]).sqrt_()
-            value.addcdiv_(mean, denominator.add_(eps), value=-step_size)
+        values = parameter.contiguous()
+        tensors = (values, parameter.grad.contiguous(), state["exp_avg"], state["exp_avg_sq"])
+        update_one = compiled_update() if group["compile"] else update_in_slices
+        update_one(*(tensor.detach().view(-1) for tensor in tensors), *group["betas"],
+                   group["lr"] * group["weight_decay"], *self._scales(state["step"], group))
         if values is not parameter:
             parameter.copy_(values)
 
