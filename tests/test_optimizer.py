@@ -13,6 +13,8 @@ from torch.testing import assert_close
 
 from minbert.adamw import AdamW, parameter_groups
 
+needs_compiler = pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="no C++ compiler")
+
 
 def walk(optimizer_of, steps, dtype=torch.float64, size=(7, 3), scale=1.0):
     """Trains a parameter on a fixed row of random gradients; returns it after every step."""
@@ -35,6 +37,28 @@ def test_equals_torch_over_1000_steps_in_float64(foreach, weight_decay, scale):
     ours = walk(lambda p: AdamW(p, **settings, foreach=foreach), 1000, scale=scale)
     theirs = walk(lambda p: torch.optim.AdamW(p, **settings), 1000, scale=scale)
     assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("settings", [{"foreach": True}, {"foreach": False},
+                                      pytest.param({"foreach": False, "compile": True}, marks=needs_compiler)])
+def test_a_scale_is_the_same_as_scaled_gradients(settings):
+    """And it leaves the gradients as they are."""
+    results = []
+    for inside in (True, False):
+        generator = torch.Generator().manual_seed(0)
+        parameters = [torch.nn.Parameter(torch.randn(size, dtype=torch.float64, generator=generator))
+                      for size in ((5,), (301, 1001))]
+        optimizer = AdamW(parameters, lr=1e-2, weight_decay=0.1, **settings)
+        for scale in (1.0, 0.3, 1e-4, 0.7):
+            given = [torch.randn(parameter.shape, dtype=torch.float64, generator=generator)
+                     for parameter in parameters]
+            for parameter, gradient in zip(parameters, given, strict=True):
+                parameter.grad = gradient.clone() if inside else scale * gradient
+            optimizer.step(scale=scale if inside else 1.0)
+            assert not inside or all(torch.equal(p.grad, g) for p, g in zip(parameters, given, strict=True))
+        results.append(parameters)
+    for first, second in zip(*results, strict=True):
+        assert_close(first, second, rtol=1e-12, atol=1e-12)
 
 
 def test_tensors_longer_than_a_slice_equal_torch():
@@ -60,9 +84,6 @@ def test_other_variants_equal_their_formula(correct_bias, efficient, foreach):
         step = lr * math.sqrt(1 - beta2**t) / (1 - beta1**t) if correct_bias else lr
         value = value - lr * decay * value - step * m / (v.sqrt() + eps)
         assert_close(found[t - 1], value, rtol=1e-12, atol=1e-12)
-
-
-needs_compiler = pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="no C++ compiler")
 
 
 @needs_compiler

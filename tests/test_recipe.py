@@ -35,6 +35,8 @@ def stage(**fields):
     (stage(optimizer={"lr": -1.0}), "stage 1: optimizer: lr is -1.0; expected 0 or more"),
     (stage(optimizer={"beta": [0.1, 0.2]}), "optimizer: unknown field 'beta'.*did you mean 'betas'"),
     (stage(optimizer=3), "optimizer is 3"),
+    (stage(optimizer={"compile": "yes"}), "compile is 'yes'; expected true, false or auto"),
+    (stage(optimizer={"compile": 1}), "compile is 1; expected bool"),
     ({**stage(), "max_length": 2}, "max_length is 2"),
     ({**stage(), "precision": "bfloat61"}, "precision is 'bfloat61'"),
     ({**stage(), "tasks": {"sst": {"limit": 0}}}, r"\[tasks.sst\]: limit is 0"),

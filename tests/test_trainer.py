@@ -16,6 +16,7 @@ from training.parameters import freeze, layer_of, optimizer_groups
 from training.program import build_model
 from training.recipe import parse_recipe
 from training.schedules import rate_factor
+from training.step import COMPILE_FROM, compiles
 from training.surgery import SURGERY
 from training.trainer import Trainer, TrainerState
 
@@ -111,6 +112,43 @@ def test_every_combination_of_gradients_trains(tmp_path, toy_directory, tiny_tok
     assert all(math.isfinite(r["gradient_norm"]) for r in records if "loss" in r)
     if combine not in ("sum", "mean") and mixing == "cycle":
         assert set(records[0]["conflict"]) == {"sst/para", "sst/sts", "para/sts"}
+
+
+@pytest.mark.parametrize("combine", ["sum", "mean", "pcgrad"])
+@pytest.mark.parametrize("clip", [0.0, 0.01, 1e6])
+def test_a_gradient_longer_than_clip_is_scaled_to_it(tmp_path, toy_directory, tiny_tokenizer, monkeypatch, combine,
+                                                     clip):
+    found = []
+
+    def step(optimizer, scale):
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        norm = math.sqrt(sum(float(gradient.double().square().sum()) for gradient in gradients))
+        found.append((norm, scale))
+
+    monkeypatch.setattr("training.step.AdamW.step", step)
+    trainer = make_trainer(tmp_path, toy_directory, tiny_tokenizer, [
+        {"tasks": ["sst", "para"], "epochs": 1, "steps_per_epoch": 2, "combine": combine, "clip": clip}])
+    trainer.train()
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    logged = [record["gradient_norm"] for record in records if "loss" in record]
+    assert logged == pytest.approx([norm for norm, _ in found], rel=1e-4)  # of the whole gradient, before it is scaled
+    expected = [1.0 if clip in (0.0, 1e6) else clip / norm for norm, _ in found]
+    assert [scale for _, scale in found] == pytest.approx(expected, rel=1e-4)
+
+
+def test_adamw_is_compiled_where_that_pays_and_can_be(monkeypatch):
+    cpu, gpu, many = torch.device("cpu"), torch.device("cuda"), COMPILE_FROM
+    tried = []
+    monkeypatch.setattr("training.step.compiled_update", lambda: tried.append(True))
+    assert compiles("auto", many, cpu) == (True, "AdamW compiled") and tried
+    assert compiles("auto", many - 1, cpu) == compiles("auto", many, gpu) == (False, "AdamW in slices")
+    assert compiles(True, 1, cpu)[0] and not compiles(False, many, cpu)[0] and len(tried) == 1
+
+    def refuse():
+        raise ValueError("no compiler here")
+
+    monkeypatch.setattr("training.step.compiled_update", refuse)
+    assert compiles("auto", many, cpu) == (False, "AdamW in slices (no compiler here)")
 
 
 def test_frozen_parts_do_not_move_and_free_ones_do(tmp_path, toy_directory, tiny_tokenizer):

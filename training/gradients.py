@@ -66,7 +66,7 @@ class SharedGradients:
     def gram(self) -> Tensor:
         """Inner products of the rows' gradients, [K, K] float64 on the CPU.
 
-        By dot products, not a matrix product: those may run in reduced precision (see Recipe.matmul_precision).
+        By dot products, not a matrix product: those may run in reduced precision (see precision.py).
         """
         size = len(self.rows)
         places, products = [], []

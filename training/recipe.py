@@ -34,9 +34,10 @@ class OptimizerRecipe:
     correct_bias: bool = True
     efficient: bool = False  # the course's form of bias correction
     layer_decay: float = 1.0  # factor on lr from each layer to the one below
-    compile: bool = False  # AdamW in compiled code: a step 30 ms sooner on 2 cores, the first one 10 s later
+    compile: bool | str = "auto"  # AdamW in compiled code; auto: where that pays and a C++ compiler is found
 
     def __post_init__(self):
+        _require(self.compile in (True, False, "auto"), f"compile is {self.compile!r}; expected true, false or auto")
         _require(self.lr >= 0, f"lr is {self.lr!r}; expected 0 or more")
         _require(self.head_lr is None or self.head_lr >= 0, f"head_lr is {self.head_lr!r}; expected 0 or more")
         _require(self.weight_decay >= 0, f"weight_decay is {self.weight_decay!r}; expected 0 or more")

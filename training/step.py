@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from minbert.adamw import AdamW
+from minbert.adamw import AdamW, compiled_update
 from minbert.bert import BertModel
 from tasks.task import Batch, Task
 from training.averaging import WeightAverage
@@ -26,6 +26,9 @@ from training.schedules import rate_factor
 from training.smart import smart_penalty
 from training.surgery import SurgeryState, combine_weights, conflict_cosines
 
+# So many updates of a parameter are worth compiling AdamW for: each is some 1.5 ns faster, and the compiler takes up to
+# half a minute the first time on a machine.
+COMPILE_FROM = 2e10
 PATIENT_STEPS = 10  # steps in a row with a gradient that is not finite, after which the run stops
 
 
@@ -58,6 +61,17 @@ def steps_per_epoch(stage: Stage, batches: dict[str, TaskBatches]) -> int:
     return max(1, total // stage.draws)
 
 
+def compiles(choice: bool | str, updates: float, device: torch.device) -> tuple[bool, str]:
+    """Whether AdamW is compiled, and what to say of it. choice: of the recipe. updates: steps times parameters."""
+    if choice == "auto" and device.type == "cpu" and updates >= COMPILE_FROM:
+        try:
+            compiled_update()
+        except ValueError as error:
+            return False, f"AdamW in slices ({error})"
+        choice = True
+    return (True, "AdamW compiled") if choice is True else (False, "AdamW in slices")
+
+
 class StageSteps:
     """What the steps of one stage need: batches, optimizer, gradient buffers, weight average.
 
@@ -80,9 +94,11 @@ class StageSteps:
         groups = optimizer_groups(encoder, list(tasks.values()), stage.optimizer.lr, stage.optimizer.head_lr,
                                   stage.optimizer.weight_decay, stage.optimizer.layer_decay)
         self.rates = [group["lr"] for group in groups]
+        count = sum(parameter.numel() for group in groups for parameter in group["params"])
+        compile, self.optimizer_form = compiles(stage.optimizer.compile, self.total * count, device)
         self.optimizer = AdamW(groups, betas=tuple(stage.optimizer.betas), eps=stage.optimizer.eps,
                                correct_bias=stage.optimizer.correct_bias, efficient=stage.optimizer.efficient,
-                               compile=stage.optimizer.compile)
+                               compile=compile)
         self.average = None if stage.average == "none" else WeightAverage(stage.average, stage.ema_decay, model)
         # A plain sum needs one row, to which all tasks add; keeping tasks apart needs one for each.
         self.apart = stage.combine not in ("sum", "mean") or stage.log_conflicts
@@ -124,8 +140,9 @@ class StageSteps:
         shared.finish(self.world)
         self.world.add_up([parameter.grad for parameter in self.own if parameter.grad is not None])
         record = {"step": state.step, "lr": self.rates[0] * factor}
-        if self._combine(state, rows, record):
-            self.optimizer.step()
+        scale = self._combine(state, rows, record)
+        if scale is not None:
+            self.optimizer.step(scale=scale)
             if self.average is not None:
                 self.average.update(state.step, self.total)
                 state.averaged = self.average.count
@@ -148,9 +165,9 @@ class StageSteps:
             loss = loss + stage.smart * smart_penalty(task, encoder, batch, outputs)
         return task.regularized(loss)
 
-    def _combine(self, state: StepState, rows: list[str], record: dict) -> bool:
-        """Makes one gradient of the tasks' ones, no longer than stage.clip. False where one is not finite: the step is
-        then skipped, and counted."""
+    def _combine(self, state: StepState, rows: list[str], record: dict) -> float | None:
+        """Makes one gradient of the tasks' ones. Returns what to multiply it by to be no longer than stage.clip; None
+        where it is not finite: the step is then skipped, and counted."""
         stage, shared = self.stage, self.shared
         weights = torch.ones(1, dtype=torch.float64)
         try:
@@ -178,14 +195,8 @@ class StageSteps:
             if state.bad_steps >= PATIENT_STEPS:
                 raise ValueError(f"{stage.name or 'training'}, step {state.step:,}: {error}, for {PATIENT_STEPS} steps "
                                  "in a row; lower the learning rate") from None
-            return False
+            return None
         state.bad_steps = 0
         record["gradient_norm"] = norm
-        if stage.clip and norm > stage.clip:
-            scale = stage.clip / norm
-            weights *= scale
-            for parameter in self.own:
-                if parameter.grad is not None:
-                    parameter.grad.mul_(scale)
         shared.combine(weights)
-        return True
+        return stage.clip / norm if stage.clip and norm > stage.clip else 1.0

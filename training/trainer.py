@@ -105,7 +105,7 @@ class Trainer:
                            f"{self.recipe.seed}/{state.stage}", self.device, self.world, self.recipe.precision)
         self._load_optimizer(steps, tensors)
         self.say(f"{title}: {', '.join(trained)}; {stage.epochs} epochs of {steps.per_epoch:,} steps, "
-                 f"mixing {stage.mixing}, gradients by {stage.combine}")
+                 f"mixing {stage.mixing}, gradients by {stage.combine}, {steps.optimizer_form}")
         average = steps.average
         last_save = time.monotonic()
         bar = tqdm(total=steps.total, initial=state.step, disable=not self.progress, unit="step", leave=False,
