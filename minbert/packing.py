@@ -4,7 +4,7 @@ A batch of B sentences padded to T tokens wastes rows in every linear layer. We 
 embedding look-up, and put it back once, at the end; in between only attention needs to know which token belongs to
 which sentence. The collator makes the index tensors (on the CPU, from the lengths), never the forward pass.
 """
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import torch
 import torch.nn.functional as F
@@ -19,37 +19,40 @@ def gather(flat: Tensor, positions: Tensor, size: int) -> Tensor:
     return packed
 
 
-def scatter(packed: Tensor, positions: Tensor, rows: int) -> Tensor:
-    """The inverse: zeros [rows, ...], and packed rows at their positions."""
-    return packed.new_zeros(rows, *packed.shape[1:]).index_copy_(0, positions, packed[:len(positions)])
+def scatter(packed: Tensor, rows: Tensor, padding: Tensor) -> Tensor:
+    """The inverse: packed[rows], and zeros at the padding.
+
+    A look-up as well, since it takes a third of the time that torch's index_copy_ into zeros does.
+    """
+    if not len(packed):
+        return packed.new_zeros(len(rows), *packed.shape[1:])
+    return packed.index_select(0, rows).index_fill_(0, padding, 0)
 
 
 class _Pack(torch.autograd.Function):
     """gather; its backward writes each row once, where torch's general look-up would add them up."""
 
     @staticmethod
-    def forward(ctx, flat: Tensor, positions: Tensor, size: int) -> Tensor:
-        ctx.save_for_backward(positions)
-        ctx.rows = len(flat)
-        return gather(flat, positions, size)
+    def forward(ctx, flat: Tensor, packing: "Packing") -> Tensor:
+        ctx.packing = packing
+        return gather(flat, packing.positions, packing.size)
 
     @staticmethod
     def backward(ctx, gradient: Tensor):
-        return scatter(gradient, *ctx.saved_tensors, ctx.rows), None, None
+        return scatter(gradient, ctx.packing.rows, ctx.packing.padding), None
 
 
 class _Unpack(torch.autograd.Function):
-    """scatter; its backward is a look-up."""
+    """scatter; its backward is gather."""
 
     @staticmethod
-    def forward(ctx, packed: Tensor, positions: Tensor, rows: int) -> Tensor:
-        ctx.save_for_backward(positions)
-        ctx.size = len(packed)
-        return scatter(packed, positions, rows)
+    def forward(ctx, packed: Tensor, packing: "Packing") -> Tensor:
+        ctx.packing, ctx.size = packing, len(packed)
+        return scatter(packed, packing.rows, packing.padding)
 
     @staticmethod
     def backward(ctx, gradient: Tensor):
-        return gather(gradient, *ctx.saved_tensors, ctx.size), None, None
+        return gather(gradient, ctx.packing.positions, ctx.size), None
 
 
 @dataclass
@@ -60,13 +63,17 @@ class Packing:
     positions: Tensor  # flat position b * T + t of each real token, ascending
     columns: Tensor  # [N] its place in the sequence, t: the position embedding's index; 0 in the rows below
     mask: Tensor  # bool [B, T], True at real tokens
+    rows: Tensor  # [B * T] the row of the token at each flat position; at padding any
+    padding: Tensor  # flat position of each padding token
 
     @classmethod
     def from_mask(cls, attention_mask: Tensor) -> "Packing":
         """attention_mask: [B, T], non-zero at real tokens; padding may stand anywhere."""
         mask = attention_mask.bool()
-        positions = mask.flatten().nonzero().squeeze(1)
-        return cls(positions, positions % max(mask.shape[1], 1), mask)
+        flat = mask.flatten()
+        positions, padding = flat.nonzero().squeeze(1), (~flat).nonzero().squeeze(1)
+        rows = flat.cumsum(0).sub_(1).clamp_min_(0)
+        return cls(positions, positions % max(mask.shape[1], 1), mask, rows, padding)
 
     def rounded(self) -> "Packing":
         """The same tokens in a few more rows and, where there is padding already, a little more of it.
@@ -77,10 +84,8 @@ class Packing:
         """
         tokens, (_, length) = len(self.positions), self.mask.shape
         step = max(16, 1 << max(tokens.bit_length() - 5, 0))
-        columns = F.pad(self.columns, (0, -tokens % step))
-        more = 0 if self.full else -length % 4
-        positions = self.positions + self.positions // max(length, 1) * more
-        return Packing(positions, columns, F.pad(self.mask, (0, more)))
+        packing = self if self.full else Packing.from_mask(F.pad(self.mask, (0, -length % 4)))
+        return replace(packing, columns=F.pad(self.columns, (0, -tokens % step)))
 
     @property
     def size(self) -> int:
@@ -98,20 +103,19 @@ class Packing:
         return self.full and self.size == len(self.positions)
 
     def to(self, device: torch.device) -> "Packing":
-        return Packing(*(t.to(device, non_blocking=True) for t in (self.positions, self.columns, self.mask)))
+        return Packing(*(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)))
 
     def pack(self, padded: Tensor) -> Tensor:
         """[B, T, ...] -> [N, ...]"""
         flat = padded.flatten(0, 1)
-        return flat if self.reshaped else _Pack.apply(flat, self.positions, self.size)
+        return flat if self.reshaped else _Pack.apply(flat, self)
 
     def unpack(self, packed: Tensor) -> Tensor:
         """[N, ...] -> [B, T, ...], zeros at padding."""
         batch, length = self.mask.shape
         if self.reshaped:
             return packed.unflatten(0, (batch, length))
-        flat = _Unpack.apply(packed, self.positions, batch * length)
-        return flat.unflatten(0, (batch, length))
+        return _Unpack.apply(packed, self).unflatten(0, (batch, length))
 
     def first(self, packed: Tensor) -> Tensor:
         """[N, H] -> [B, H]: the vector at position 0 ([CLS]); zeros for a row whose position 0 is padding."""
