@@ -11,7 +11,9 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.contestants import TASKS
 from benchmarks.measure import Comparison, markdown, table
+from benchmarks.training import PEERS
 from corpora.tables import read_table
 from corpora.toy import write_course_files
 from minbert.pretrained import DEFAULT
@@ -55,7 +57,8 @@ def training(report: Report, data: Path, options: argparse.Namespace):
 
     for pooling in options.pooling:
         for batch_size in options.batch_sizes:
-            report.add(*training.run(data, options.weights, batch_size, options.batches, options.repeats, pooling))
+            report.add(*training.run(data, options.weights, batch_size, options.batches, options.repeats, pooling,
+                                     options.tasks, options.peers))
 
 
 def encoding(report: Report, data: Path, options: argparse.Namespace):
@@ -150,6 +153,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--batch_sizes", type=int, nargs="+", default=[8, 32, 64])
     parser.add_argument("--pooling", nargs="+", choices=("mean", "cls"), default=["mean", "cls"],
                         help="of the sentence vectors in training: our default's, and the course's")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS, help="in training")
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS, metavar="PEER",
+                        help=f"in training, of: {'; '.join(PEERS)}")
     parser.add_argument("--batches", type=int, default=8, help="of each training round")
     parser.add_argument("--sentences", type=int, default=20_000, help="to encode and to tokenize")
     parser.add_argument("--lengths", type=int, nargs="+", default=[8, 16, 32, 64, 128, 256, 512],

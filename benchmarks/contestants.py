@@ -118,6 +118,8 @@ def starter_model(weights: str, task: str, pooling: str = "mean") -> PeerModel:
 def transformers_model(weights: str, task: str, pooling: str = "mean") -> PeerModel:
     import transformers
 
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     directory = fetch(weights)
     model = transformers.BertModel.from_pretrained(directory, attn_implementation="sdpa", add_pooling_layer=False)
 
@@ -167,8 +169,8 @@ def starter(weights: str, task: Task, examples: list[Example], batch_size: int, 
                   lambda parameters: StarterAdamW(parameters, lr=LR, weight_decay=0.01))
 
 
-def transformers_peer(weights: str, task: Task, examples: list[Example], batch_size: int, by_length: bool,
-                      pooling: str = "mean", bfloat16: bool = False) -> Padded:
+def transformers_peer(weights: str, task: Task, examples: list[Example], batch_size: int, pooling: str = "mean",
+                      by_length: bool = False, bfloat16: bool = False) -> Padded:
     """With torch's fused AdamW, which is what transformers' Trainer takes. bfloat16: by autocast, as its bf16 does."""
     return Padded(transformers_model(weights, task.name, pooling), task, examples, batch_size, by_length,
                   lambda parameters: torch.optim.AdamW(parameters, lr=LR, fused=True), bfloat16)
@@ -177,7 +179,7 @@ def transformers_peer(weights: str, task: Task, examples: list[Example], batch_s
 class SentenceTransformers:
     """Its model and loss in the loop of its trainer: collate (which tokenizes), loss, backward, clip, fused AdamW."""
 
-    def __init__(self, weights: str, task: str, examples: list[Example], batch_size: int, pooling: str = "mean"):
+    def __init__(self, weights: str, task: Task, examples: list[Example], batch_size: int, pooling: str = "mean"):
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.losses import CosineSimilarityLoss, SoftmaxLoss
         from sentence_transformers.sentence_transformer.modules import Pooling
@@ -185,9 +187,9 @@ class SentenceTransformers:
         self.model = SentenceTransformer(str(fetch(weights)), device="cpu")
         self.model[1] = Pooling(self.model.get_embedding_dimension(), pooling_mode=pooling)
         self.model.train()
-        self.loss = CosineSimilarityLoss(self.model) if task == "sts" else SoftmaxLoss(
+        self.loss = CosineSimilarityLoss(self.model) if task.name == "sts" else SoftmaxLoss(
             self.model, self.model.get_embedding_dimension(), num_labels=2)
-        self.kind = task
+        self.kind = task.name
         order = random.Random(0).sample(examples, len(examples))
         self.batches = [order[start:start + batch_size] for start in range(0, len(order), batch_size)]
         self.optimizer = torch.optim.AdamW(self.loss.parameters(), lr=LR, fused=True)

@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.contestants import Ours, SentenceTransformers, build, load, starter, transformers_peer
+from benchmarks.contestants import build, load
 from benchmarks.measure import peak_memory
+from benchmarks.training import CONTESTANTS
 from training.program import keep_freed_memory
 
 NAMES = ("ours", "starter shape", "transformers, random", "transformers, sorted", "sentence-transformers")
@@ -19,13 +20,7 @@ def main(contestant: str, name: str, batch_size: int, data: Path, weights: str, 
     task, examples = build(weights)[0].tasks[name], loaded[name].train
     if contestant == "ours":
         keep_freed_memory()
-        made = Ours(weights, loaded, [name], batch_size)
-    elif contestant == "starter shape":
-        made = starter(weights, task, examples, batch_size)
-    elif contestant == "sentence-transformers":
-        made = SentenceTransformers(weights, name, examples, batch_size)
-    else:
-        made = transformers_peer(weights, task, examples, batch_size, contestant == "transformers, sorted")
+    made = CONTESTANTS[contestant]((weights, loaded, [name], batch_size), (weights, task, examples, batch_size))
     made.train_all()
     print(peak_memory())
 
