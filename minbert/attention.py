@@ -71,7 +71,8 @@ class SelfAttention(nn.Module):
         # Three projections as one matrix product; on disk they stay three, as Hugging Face names them.
         weight = torch.cat([self.query.weight, self.key.weight, self.value.weight]).to(hidden.dtype)
         bias = torch.cat([self.query.bias, self.key.bias, self.value.bias]).to(hidden.dtype)
-        projected = packing.unpack(F.linear(hidden, weight, bias))  # [B, T, 3H]
+        # What stands at padding reaches no real token: it has no weight as a key, and as a query no reader.
+        projected = packing.unpack(F.linear(hidden, weight, bias), zeros=False)  # [B, T, 3H]
         heads = projected.unflatten(-1, (3, self.num_attention_heads, -1))  # [B, T, 3, A, D]
         query, key, value = heads.permute(2, 0, 3, 1, 4)  # [B, A, T, D] each
         if cls_only:

@@ -180,7 +180,8 @@ class BertModel(nn.Module):
             self.check_inputs(input_ids, token_type_ids)
             packing = Packing.from_mask(torch.ones_like(input_ids) if attention_mask is None else attention_mask)
         inside = packing.rounded() if self._products_are_compiled(input_ids.device) else packing
-        ids, types = (F.pad(packing.pack(x), (0, inside.size - packing.size)) for x in (input_ids, token_type_ids))
+        length, more = input_ids.shape[1], inside.mask.shape[1] - input_ids.shape[1]
+        ids, types = (inside.pack(F.pad(x, (0, more))) for x in (input_ids, token_type_ids))
         embedded = self.embeddings(ids, inside.columns, types)  # [N, H]
         hidden = embedded.to(self.compute_dtype or embedded.dtype)
         states, attentions = [hidden], []
@@ -192,13 +193,12 @@ class BertModel(nn.Module):
 
         def outside(packed: Tensor) -> Tensor:
             """[N, H] -> [B, T, H], of the type that came in."""
-            return packing.unpack(packed[:packing.size].to(embedded.dtype))
+            return inside.unpack(packed.to(embedded.dtype))[:, :length]
 
         if cls_only:
             last = (hidden.to(embedded.dtype) * packing.mask[:, :1])[:, None]  # [B, 1, H]
         else:
             last = outside(hidden)
-        length = input_ids.shape[1]
         return BertOutput(
             last, self.pooler(last[:, 0]), tuple(map(outside, states)) if output_hidden_states else None,
             tuple(weights[..., :length, :length].to(embedded.dtype) for weights in attentions)

@@ -57,11 +57,11 @@ class _Unpack(torch.autograd.Function):
 
 @dataclass
 class Packing:
-    """Where each real token of a [B, T] batch sits. A packed matrix has N rows: one for each real token and, where it
-    was rounded, rows below them that belong to no sentence and get no gradient."""
+    """Where each real token of a [B, T] batch sits. A packed matrix has N rows, one for each real token. One that was
+    rounded has more, which hold anything and get no gradient: either rows below, or the padding where it stands."""
 
     positions: Tensor  # flat position b * T + t of each real token, ascending
-    columns: Tensor  # [N] its place in the sequence, t: the position embedding's index; 0 in the rows below
+    columns: Tensor  # [N] its place in the sequence, t: the position embedding's index; 0 in rows below
     mask: Tensor  # bool [B, T], True at real tokens
     rows: Tensor  # [B * T] the row of the token at each flat position; at padding any
     padding: Tensor  # flat position of each padding token
@@ -76,16 +76,23 @@ class Packing:
         return cls(positions, positions % max(mask.shape[1], 1), mask, rows, padding)
 
     def rounded(self) -> "Packing":
-        """The same tokens in a few more rows and, where there is padding already, a little more of it.
+        """The same tokens in a few more rows and, where there is padding already, perhaps a little more of it.
 
         oneDNN, which multiplies torch's reduced-precision matrices on a CPU, compiles a product anew for every shape:
         that takes longer than the product itself, and a megabyte. So shapes should return. There are at most 16 numbers
-        of rows between a power of two and the next, and T is a multiple of four; it costs some 2 % of the rows.
+        of rows between a power of two and the next, and where there is padding T is a multiple of four, unless B * T is
+        such a number already; it costs some 2 % of the rows.
         """
-        tokens, (_, length) = len(self.positions), self.mask.shape
+        tokens = len(self.positions)
         step = max(16, 1 << max(tokens.bit_length() - 5, 0))
-        packing = self if self.full else Packing.from_mask(F.pad(self.mask, (0, -length % 4)))
-        return replace(packing, columns=F.pad(self.columns, (0, -tokens % step)))
+        size = tokens + -tokens % step
+        packing = self
+        if size != self.mask.numel() and not self.full:
+            packing = Packing.from_mask(F.pad(self.mask, (0, -self.mask.shape[1] % 4)))
+        batch, length = packing.mask.shape
+        if size == batch * length:  # as many rows as places: then every token stays in its own
+            return replace(packing, columns=torch.arange(length, device=self.mask.device).repeat(batch))
+        return replace(packing, columns=F.pad(self.columns, (0, size - tokens)))
 
     @property
     def size(self) -> int:
@@ -95,12 +102,12 @@ class Packing:
     @property
     def full(self) -> bool:
         """No padding."""
-        return len(self.positions) == self.mask.numel()
+        return not len(self.padding)
 
     @property
     def reshaped(self) -> bool:
-        """No padding, and no rows below: packing is a reshape."""
-        return self.full and self.size == len(self.positions)
+        """As many rows as places: packing is a reshape."""
+        return self.size == self.mask.numel()
 
     def to(self, device: torch.device) -> "Packing":
         return Packing(*(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)))
@@ -110,19 +117,19 @@ class Packing:
         flat = padded.flatten(0, 1)
         return flat if self.reshaped else _Pack.apply(flat, self)
 
-    def unpack(self, packed: Tensor) -> Tensor:
-        """[N, ...] -> [B, T, ...], zeros at padding."""
-        batch, length = self.mask.shape
-        if self.reshaped:
-            return packed.unflatten(0, (batch, length))
-        return _Unpack.apply(packed, self).unflatten(0, (batch, length))
+    def unpack(self, packed: Tensor, zeros: bool = True) -> Tensor:
+        """[N, H] -> [B, T, H], zeros at padding; without `zeros`, whatever comes free of cost."""
+        if not self.reshaped:
+            return _Unpack.apply(packed, self).unflatten(0, self.mask.shape)
+        padded = packed.unflatten(0, self.mask.shape)
+        return padded.masked_fill(~self.mask[..., None], 0) if zeros and not self.full else padded
 
     def first(self, packed: Tensor) -> Tensor:
         """[N, H] -> [B, H]: the vector at position 0 ([CLS]); zeros for a row whose position 0 is padding."""
         batch, length = self.mask.shape
-        if self.reshaped:
-            return packed[::length]
         starts = self.mask[:, 0]
+        if self.reshaped:
+            return packed[::length] if self.full else packed[::length] * starts[:, None]
         indices = torch.searchsorted(self.positions, torch.arange(batch, device=packed.device) * length)
         chosen = packed[indices.clamp_max(max(len(packed) - 1, 0))] if len(packed) else packed.new_zeros(
             batch, packed.shape[1])

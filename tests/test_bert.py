@@ -134,14 +134,18 @@ def test_bfloat16_is_as_near_to_float32_as_transformers_is(both, sentences, batc
         assert (second - right).norm() < 0.1 * right.norm()
 
 
-@pytest.mark.parametrize("mask", [[[1, 1, 1, 1, 1]] * 2, [[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]],
-                                  [[0, 1, 1, 0, 1], [0, 0, 0, 0, 0]]])
+@pytest.mark.parametrize(("mask", "reshaped"), [
+    ([[1, 1, 1, 1, 1]] * 2, False), ([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]], True),
+    ([[0, 1, 1, 0, 1], [0, 0, 0, 0, 0]], True), ([[1] * 7 + [0], [1] * 8], True),
+    ([[1] * 9, [0, 1] + [0] * 7, [0] * 9, [1] + [0] * 8], False)])
 @pytest.mark.parametrize("cls_only", [False, True])
-def test_rounded_shapes_change_no_number(tiny_model, monkeypatch, mask, cls_only):
+def test_rounded_shapes_change_no_number(tiny_model, monkeypatch, mask, reshaped, cls_only):
     """The rows that a reduced precision adds, here at full precision: the same outputs and gradients."""
-    model = tiny_model.double()
-    ids, mask = torch.randint(5, 1000, (2, 5)), torch.tensor(mask)
-    weights = torch.randn(2, 1 if cls_only else 5, TINY.hidden_size, dtype=torch.float64)
+    model, mask = tiny_model.double(), torch.tensor(mask)
+    assert Packing.from_mask(mask).rounded().reshaped == reshaped  # both kinds of them are here
+    ids = torch.randint(5, 1000, mask.shape)
+    batch, length = mask.shape
+    weights = torch.randn(batch, 1 if cls_only else length, TINY.hidden_size, dtype=torch.float64)
     results = []
     for rounded in (False, True):
         monkeypatch.setattr(BertModel, "_products_are_compiled", lambda self, device, answer=rounded: answer)

@@ -62,14 +62,17 @@ def steps_per_epoch(stage: Stage, batches: dict[str, TaskBatches]) -> int:
 
 
 def compiles(choice: bool | str, updates: float, device: torch.device) -> tuple[bool, str]:
-    """Whether AdamW is compiled, and what to say of it. choice: of the recipe. updates: steps times parameters."""
-    if choice == "auto" and device.type == "cpu" and updates >= COMPILE_FROM:
-        try:
-            compiled_update()
-        except ValueError as error:
-            return False, f"AdamW in slices ({error})"
-        choice = True
-    return (True, "AdamW compiled") if choice is True else (False, "AdamW in slices")
+    """Whether AdamW is compiled, and what to say of it. choice: the recipe's. updates: steps times parameters."""
+    if device.type != "cpu":
+        return False, "AdamW for many tensors at once"
+    if choice == "auto":
+        choice = updates >= COMPILE_FROM
+        if choice:
+            try:
+                compiled_update()
+            except ValueError as error:
+                return False, f"AdamW in slices ({error})"
+    return choice, "AdamW compiled" if choice else "AdamW in slices"
 
 
 class StageSteps:
