@@ -2,7 +2,7 @@
 
 Parameter names are Hugging Face's (`encoder.layer.0.attention.self.query.weight`), so that loading weights is a
 dictionary look-up. Outside, tensors are padded [B, T, H]; inside, they are packed [N, H] (packing.py): no linear layer,
-LayerNorm, GELU or dropout ever touches padding.
+LayerNorm, GELU or dropout touches padding, but for the few rows that reduced precision adds (Packing.rounded).
 """
 from dataclasses import dataclass
 
