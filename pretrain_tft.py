@@ -13,6 +13,9 @@ import random
 import sys
 from pathlib import Path
 
+from corpora.files import write_text
+from tasks.options import ABLATIONS, FEATURES, SPAN_POOLINGS
+from training.choices import ENGINES, PRECISIONS
 from training.commandline import Parser, guarded, positive, rate, run_directory
 from training.recipe import Recipe, load_recipe
 
@@ -24,15 +27,17 @@ GENERATED_PAIRS = 3000
 
 
 def parser() -> argparse.ArgumentParser:
+    """Build the command line."""
     result = Parser(description=__doc__.splitlines()[0])
     result.add_argument("--corpus", type=Path, help="pairs (TSV), or aligned pairs (.jsonl, .wa, .phrases)")
     result.add_argument("--recipe", type=Path, help="TOML file (default: recipes/tft/full.toml; with no corpus, "
                                                     "recipes/tft/generated.toml)")
     result.add_argument("--weights", help="encoder to start from: a directory, a hub id, or all-MiniLM-L6-v2")
     result.add_argument("--out", type=Path, help="run folder (default: runs/<recipe>)")
-    result.add_argument("--pooling", choices=("max", "mean", "attentive"), help="of a phrase's token vectors")
-    result.add_argument("--features", choices=("full", "simple"), help="[hs; ht; hs*ht; |hs-ht|], or [hs; ht]")
-    result.add_argument("--ablation", choices=("full", "sentence_only", "three_way", "binary"))
+    result.add_argument("--pooling", choices=SPAN_POOLINGS, help="of a phrase's token vectors")
+    result.add_argument("--features", choices=FEATURES, help="[hs; ht; hs*ht; |hs-ht|], or [hs; ht]")
+    result.add_argument("--ablation", choices=ABLATIONS,
+                        help="which of the two tasks are trained, and with how many classes")
     result.add_argument("--method", choices=("identity", "intersection", "itermax", "transport"), default="transport",
                         help="of word alignment")
     result.add_argument("--extractor", choices=("bracket", "trees", "koehn"), default="bracket")
@@ -44,12 +49,16 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--steps_per_epoch", type=positive)
     result.add_argument("--batch_size", type=positive)
     result.add_argument("--lr", type=rate)
+    result.add_argument("--precision", choices=PRECISIONS, help="of training (default: the fastest, by measurement)")
+    result.add_argument("--engine", choices=ENGINES, default="engine",
+                        help="plain: train with the text in minbert/ alone; engine: with its faster twin")
     result.add_argument("--use_gpu", action="store_true")
     result.add_argument("--no_progress", action="store_true")
     return result
 
 
 def override(recipe: Recipe, flags: argparse.Namespace) -> Recipe:
+    """Return the recipe with the flags' values in it."""
     stages = []
     for stage in recipe.stage:
         changes = {name: value for name in ("epochs", "steps_per_epoch", "batch_size")
@@ -62,37 +71,44 @@ def override(recipe: Recipe, flags: argparse.Namespace) -> Recipe:
     task = recipe.tasks["tft"]
     options = {name: value for name in ("pooling", "features", "ablation")
                if (value := getattr(flags, name)) is not None}
-    tasks = {**recipe.tasks, "tft": dataclasses.replace(task, options={"dropout": 0.2, **task.options, **options})}
-    fields = {name: value for name in ("weights", "seed") if (value := getattr(flags, name)) is not None}
+    tasks = {**recipe.tasks, "tft": dataclasses.replace(task, options=dataclasses.replace(task.options, **options))}
+    fields = {name: value for name in ("weights", "seed", "precision") if (value := getattr(flags, name)) is not None}
     return dataclasses.replace(recipe, **fields, stage=stages, tasks=tasks)
 
 
 def generated_corpus() -> Path:
-    """Writes the generated paraphrase pairs where they are not yet, and says so."""
+    """Write the generated paraphrase pairs, and say so. Returns their file."""
     from corpora import toy
-    from minbert.weights import write_atomically
 
     print(f"No corpus given (--corpus): using {GENERATED_PAIRS:,} GENERATED paraphrase pairs, written to {GENERATED}. "
           "Their accuracies say that training works, and nothing about language.")
     rows = toy.rows(toy.aligned_row, GENERATED_PAIRS, 11711, "paraphrases")
     content = "".join(" ".join(row["source"]) + "\t" + " ".join(row["target"]) + "\n" for row in rows)
-    write_atomically(GENERATED, lambda path: path.write_text(content, encoding="utf-8"))
+    write_text(GENERATED, content)
     return GENERATED
 
 
 def prepare(flags: argparse.Namespace, recipe: Recipe, corpus: Path, folder: Path):
-    """Aligns the corpus where it is not yet, and writes train.jsonl, dev.jsonl and test.jsonl into the folder."""
+    """Align the corpus if that is not done yet, and write train.jsonl, dev.jsonl and test.jsonl into a folder.
+
+    Args:
+        flags: of the command.
+        recipe: its weights align.
+        corpus: sentence pairs, or aligned ones.
+        folder: for the three files.
+    """
     from alignment.corpus import Settings, write_corpus
     from alignment.jsonl import ALIGNED_SUFFIXES, read_any
     from minbert.pretrained import fetch
-    from minbert.weights import load_encoder, write_atomically
+    from minbert.weights import load_encoder
+    from training.engines import make_engine
 
     if all((folder / f"{split}.jsonl").exists() for split in ("train", "dev", "test")):
         return
     if corpus.suffix in ALIGNED_SUFFIXES:
         pairs = read_any(corpus)
     else:
-        encoder, tokenizer, _ = load_encoder(fetch(recipe.weights))
+        encoder, tokenizer, _ = load_encoder(fetch(recipe.weights), make_engine(flags.engine).model)
         print(f"aligning {corpus}: {flags.method}, phrases by {flags.extractor}")
         pairs = write_corpus(corpus, folder / "aligned.jsonl", encoder, tokenizer,
                              Settings(flags.method, flags.extractor), progress=not flags.no_progress)
@@ -107,11 +123,11 @@ def prepare(flags: argparse.Namespace, recipe: Recipe, corpus: Path, folder: Pat
                          "expected at least 20 pairs, and --held_out at most a third")
     parts = {"dev": pairs[:held_out], "test": pairs[held_out:2 * held_out], "train": pairs[2 * held_out:]}
     for split, part in parts.items():
-        content = "".join(pair.to_json() + "\n" for pair in part)
-        write_atomically(folder / f"{split}.jsonl", lambda path, text=content: path.write_text(text, encoding="utf-8"))
+        write_text(folder / f"{split}.jsonl", "".join(pair.to_json() + "\n" for pair in part))
 
 
 def run(flags: argparse.Namespace) -> int:
+    """Do what the flags say."""
     from training.program import Program
 
     flags.recipe = flags.recipe or (DEFAULT_RECIPE if flags.corpus else GENERATED_RECIPE)
@@ -123,7 +139,8 @@ def run(flags: argparse.Namespace) -> int:
     text = f"# --corpus {corpus.absolute()} {json.dumps(choices)}\n" + Program.saved_recipe(recipe, corpus, None)
     directory = run_directory(flags, recipe, text)
     # Built first, because it sets the process up (threads, precision) and refuses a missing GPU before any work.
-    program = Program(recipe, directory / "corpus", directory, None, flags.use_gpu, not flags.no_progress)
+    program = Program(recipe, directory / "corpus", directory, None, flags.use_gpu, not flags.no_progress,
+                      flags.engine)
     if program.world.size > 1:
         raise ValueError("pretrain_tft.py runs as one process; it was started as several (torchrun)")
     prepare(flags, recipe, corpus, directory / "corpus")
@@ -134,6 +151,7 @@ def run(flags: argparse.Namespace) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run the program. Returns the exit status."""
     return guarded(run, parser().parse_args(arguments))
 
 

@@ -1,4 +1,4 @@
-"""Trains, evaluates and predicts the tasks of a recipe with one shared encoder.
+"""Train, evaluate and predict the tasks of a recipe with one shared encoder.
 
     python train_multitask.py --option finetune                       # generated data, or data/ where it is filled
     python train_multitask.py --recipe recipes/default.toml --data DIR --out runs/mine
@@ -11,7 +11,8 @@ import dataclasses
 import sys
 from pathlib import Path
 
-from training.commandline import Parser, guarded, positive, rate, run_directory
+from training.choices import COMBINERS, ENGINES, PRECISIONS
+from training.commandline import Parser, fraction, guarded, positive, rate, run_directory
 from training.recipe import USUAL_TASKS, Recipe, load_recipe
 
 HERE = Path(__file__).parent
@@ -21,6 +22,7 @@ COURSE_TASKS = ("sst", "para", "sts")
 
 
 def parser() -> argparse.ArgumentParser:
+    """Build the command line."""
     result = Parser(description=__doc__.splitlines()[0])
     result.add_argument("--option", choices=("pretrain", "finetune", "evaluate"), default="finetune",
                         help="pretrain: the encoder is frozen and only heads are trained; finetune: all is trained; "
@@ -37,8 +39,12 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--batch_size", type=positive, help="examples of each task in a step (default recipe: 8)")
     result.add_argument("--steps_per_epoch", type=positive)
     result.add_argument("--lr", type=rate, help="of encoder and heads (finetune default: the recipe's; pretrain: 1e-3)")
-    result.add_argument("--hidden_dropout_prob", type=float, help="before the heads (default: 0.3)")
-    result.add_argument("--combine", help="how the tasks' gradients become one: sum, pcgrad, ...")
+    result.add_argument("--hidden_dropout_prob", type=fraction, help="before every task's head (default: the recipe's)")
+    result.add_argument("--encoder_dropout", type=fraction, help="in the encoder (default: its config.json's)")
+    result.add_argument("--combine", metavar="NAME", help=f"how the tasks' gradients become one: {', '.join(COMBINERS)}")
+    result.add_argument("--precision", choices=PRECISIONS, help="of training (default: the fastest, by measurement)")
+    result.add_argument("--engine", choices=ENGINES, default="engine",
+                        help="plain: train with the text in minbert/ alone; engine: with its faster twin")
     result.add_argument("--use_gpu", action="store_true")
     result.add_argument("--no_progress", action="store_true", help="no progress bars")
     for name in USUAL_TASKS:
@@ -52,11 +58,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def override(recipe: Recipe, flags: argparse.Namespace) -> Recipe:
-    """The recipe with the flags' values in it. Dataclasses check themselves again."""
+    """Return the recipe with the flags' values in it. Dataclasses check themselves again."""
     stages = []
     for stage in recipe.stage:
         changes = {name: value for name in ("epochs", "batch_size", "steps_per_epoch", "combine")
                    if (value := getattr(flags, name)) is not None}
+        if len(stage.tasks) == 1:
+            changes.pop("combine", None)  # there is nothing to combine
         optimizer = {}
         if flags.option == "pretrain":
             changes["trainable"] = "heads"
@@ -71,14 +79,16 @@ def override(recipe: Recipe, flags: argparse.Namespace) -> Recipe:
                    if (files := getattr(flags, f"{name}_{split}", None))}
         if flags.train_size is not None:
             changes["limit"] = flags.train_size
+        if flags.hidden_dropout_prob is not None:
+            changes["options"] = dataclasses.replace(task.options, dropout=flags.hidden_dropout_prob)
         tasks[name] = dataclasses.replace(task, **changes)
-    fields = {name: value for name in ("weights", "seed", "hidden_dropout_prob")
+    fields = {name: value for name in ("weights", "seed", "hidden_dropout_prob", "encoder_dropout", "precision")
               if (value := getattr(flags, name)) is not None}
     return dataclasses.replace(recipe, **fields, stage=stages, tasks=tasks)
 
 
 def data_directory(flags: argparse.Namespace, recipe: Recipe) -> Path:
-    """--data; else data/ where it has the recipe's files; else the generated corpus, which is said aloud."""
+    """Return --data; else data/ if it has the recipe's files; else the generated corpus, with a line that says so."""
     from corpora.toy import write_course_files, write_glue_files
 
     if flags.data is not None:
@@ -97,10 +107,12 @@ def data_directory(flags: argparse.Namespace, recipe: Recipe) -> Path:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run the program. Returns the exit status."""
     return guarded(run, parser().parse_args(arguments))
 
 
 def run(flags: argparse.Namespace) -> int:
+    """Do what the flags say."""
     from training.program import Program  # late: --help and a wrong flag should not wait for torch
 
     if flags.option == "evaluate":
@@ -114,14 +126,14 @@ def run(flags: argparse.Namespace) -> int:
         flags.option = "finetune"  # the flags that follow change files and limits only
         recipe = override(recipe, flags)
         program = Program(recipe, data_directory(flags, recipe), flags.out or folder, flags.limit, flags.use_gpu,
-                          not flags.no_progress)
+                          not flags.no_progress, flags.engine)
         program.evaluate_checkpoint(weights, folder)
     else:
         recipe = override(load_recipe(flags.recipe or DEFAULT_RECIPE), flags)
         data = data_directory(flags, recipe)
         text = Program.saved_recipe(recipe, data, flags.limit)
         program = Program(recipe, data, run_directory(flags, recipe, text), flags.limit, flags.use_gpu,
-                          not flags.no_progress)
+                          not flags.no_progress, flags.engine)
         program.train(text)
     outputs = {(name, split): getattr(flags, f"{name}_{split}_out", None) or (
                    None if flags.out or name not in COURSE_TASKS else

@@ -14,6 +14,7 @@ from pathlib import Path
 from alignment.corpus import Settings, write_corpus
 from alignment.extraction import EXTRACTORS
 from alignment.words import METHODS
+from engine.bert import FastBertModel
 from minbert.pretrained import DEFAULT, fetch
 from minbert.weights import load_encoder
 
@@ -33,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--no_progress", action="store_true")
     options = parser.parse_args(arguments)
     try:
-        encoder, tokenizer, _ = load_encoder(fetch(options.weights))
+        encoder, tokenizer, _ = load_encoder(fetch(options.weights), FastBertModel)
         settings = Settings(options.method, options.extractor, options.layer, options.min_words, options.max_words)
         started = time.monotonic()
         aligned = write_corpus(options.corpus, options.out, encoder, tokenizer, settings, options.workers,

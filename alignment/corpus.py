@@ -14,10 +14,10 @@ from alignment.extraction import extract
 from alignment.jsonl import AlignedPair, parse_line, read_pharaoh, split_words
 from alignment.trees import Span, boundary_strengths, read_brackets, tree_spans
 from alignment.words import align, batched, cosine_matrix, default_layer, word_vectors
+from corpora.files import write_atomically
 from corpora.tables import read_lines
 from minbert.bert import BertModel
 from minbert.tokenizer import BertTokenizer
-from minbert.weights import write_atomically
 
 CHUNK = 500  # pairs that are encoded, aligned and written together
 CENTER_PAIRS = 1000  # pairs whose words' mean vector stands for the corpus'

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
+from minbert.batch import TokenBatch, by_tokens
 from minbert.bert import BertModel
-from minbert.packing import Packing
 from minbert.tokenizer import BertTokenizer
 
 METHODS = ("identity", "intersection", "itermax", "transport")
@@ -36,28 +36,19 @@ def word_vectors(encoder: BertModel, tokenizer: BertTokenizer, sentences: list[l
     encoder.eval()
     limit = encoder.config.max_position_embeddings - 2
     pieces = [tokenizer.word_ids(words) for words in sentences]
-    order = sorted(range(len(sentences)), key=lambda i: len(pieces[i][0]))
+    lengths = [min(len(ids), limit) + 2 for ids, _ in pieces]
+    order = sorted(range(len(sentences)), key=lengths.__getitem__)
     result: list[np.ndarray] = [np.zeros(0)] * len(sentences)
-    start = 0
-    while start < len(order):
-        end = start
-        while end < len(order) and (end - start + 1) * (min(len(pieces[order[end]][0]), limit) + 2) <= max(
-                TOKENS_PER_BATCH, limit + 2):
-            end += 1
-        rows = order[start:end]
-        sequences = [tokenizer.build(pieces[i][0][:limit])[0] for i in rows]
-        length = max(map(len, sequences))
-        ids = torch.tensor([ids + [tokenizer.pad_id] * (length - len(ids)) for ids in sequences])
-        mask = torch.arange(length) < torch.tensor([[len(ids)] for ids in sequences])
-        states = encoder(ids, mask, packing=Packing.from_mask(mask), output_hidden_states=True).hidden_states
+    for indices in by_tokens(order, lengths, max(TOKENS_PER_BATCH, limit + 2)):
+        batch = TokenBatch.from_sequences([tokenizer.build(pieces[i][0][:limit]) for i in indices], tokenizer.pad_id)
+        states = encoder(batch.input_ids, batch.attention_mask, output_hidden_states=True).hidden_states
         chosen = torch.stack([states[layer] for layer in layers], dim=2)  # [B, T, layers, H]
-        for position, i in enumerate(rows):
+        for position, i in enumerate(indices):
             owners = torch.tensor(pieces[i][1][:limit])
             total = torch.zeros(len(sentences[i]), *chosen.shape[2:])
             total.index_add_(0, owners, chosen[position, 1:1 + len(owners)])
             counts = torch.bincount(owners, minlength=len(sentences[i])).clamp_min(1)
             result[i] = (total / counts[:, None, None]).numpy()
-        start = end
     return result
 
 

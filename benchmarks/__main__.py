@@ -14,10 +14,10 @@ import torch
 from benchmarks.contestants import TASKS
 from benchmarks.measure import Comparison, markdown, table
 from benchmarks.training import PEERS
+from corpora.files import write_json, write_text
 from corpora.tables import read_table
 from corpora.toy import write_course_files
 from minbert.pretrained import DEFAULT
-from minbert.weights import write_atomically
 from training.precision import resolve
 from training.program import keep_freed_memory
 
@@ -40,7 +40,7 @@ class Report:
     def say(self, text: str):
         print(text, flush=True)
         self.text += text + "\n"
-        write_atomically(self.out.with_suffix(".md"), lambda path: path.write_text(self.text, encoding="utf-8"))
+        write_text(self.out.with_suffix(".md"), self.text)
 
     def add(self, *comparisons: Comparison):
         self.say(table(list(comparisons)))
@@ -48,8 +48,7 @@ class Report:
 
     def record(self, *records: dict):
         self.records += records
-        write_atomically(self.out.with_suffix(".json"),
-                         lambda path: path.write_text(json.dumps(self.records, indent=1) + "\n", encoding="utf-8"))
+        write_json(self.out.with_suffix(".json"), self.records)
 
 
 def training(report: Report, data: Path, options: argparse.Namespace):

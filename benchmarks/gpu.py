@@ -19,12 +19,12 @@ import torch
 
 from benchmarks.contestants import RECIPE, PeerModel, mean_of, padded
 from benchmarks.floor import flops
+from corpora.examples import Example
+from corpora.files import write_json
 from minbert.bert import BertModel
 from minbert.config import BertConfig
 from minbert.pretrained import DEFAULT, fetch
 from minbert.tokenizer import BertTokenizer
-from minbert.weights import write_atomically
-from tasks.task import Example
 from training.data import TaskData
 from training.program import build_model
 from training.recipe import Stage, load_recipe
@@ -172,7 +172,7 @@ def main(arguments: list[str] | None = None) -> int:
         found[contestant] = {"seconds": seconds, "tokens_per_second": tokens / seconds,
                              "mfu": work / seconds / options.peak_tflops / 1e12}
         print("| {} | {:.1f} | {:,.0f} | {:.1%} |".format(contestant, *found[contestant].values()), flush=True)
-    write_atomically(options.out, lambda path: path.write_text(json.dumps({"device": name, **found}, indent=1) + "\n"))
+    write_json(options.out, {"device": name, **found})
     return 0
 
 

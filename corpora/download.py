@@ -15,8 +15,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from corpora.files import write_json, write_text
 from corpora.tables import read_json_lines
-from minbert.weights import write_atomically
 
 RECEIPT = "downloaded.json"  # file -> checksum of what we wrote, and of what it was made from
 
@@ -92,7 +92,7 @@ def convert(public: PublicSet, source: Path, split: str, target: Path):
             label = f"{float(label):.1f}"
         lines.append("\t".join([str(index), f"{public.stem}-{split}-{index:06d}", *sentences,
                                 *([label] if labelled else [])]))
-    write_atomically(target, lambda path: path.write_text("\n".join(lines) + "\n", encoding="utf-8"))
+    write_text(target, "\n".join(lines) + "\n")
 
 
 def download(names: list[str], out: Path, endpoint: str):
@@ -108,8 +108,7 @@ def download(names: list[str], out: Path, endpoint: str):
                 continue
             convert(public, fetch_file(public, filename, out / ".hub", endpoint), split, target)
             receipt[target.name] = hashlib.sha256(target.read_bytes()).hexdigest()
-            content = json.dumps(receipt, indent=2) + "\n"
-            write_atomically(receipt_path, lambda path, content=content: path.write_text(content, encoding="utf-8"))
+            write_json(receipt_path, receipt, indent=2)
             print(f"{target}: written")
 
 

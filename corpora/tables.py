@@ -17,26 +17,34 @@ from pathlib import Path
 # A longer "sentence" is a damaged file (a lost line break, another format), and would be cut to a token limit unseen.
 MAX_SENTENCE = 50_000  # characters
 
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 
 
 @dataclass
 class Row:
+    """Hold one row of a file.
+
+    >>> Row(Path("a.csv"), 3, {"score": "4.5"}).number("score", 0, 5)
+    4.5
+    """
+
     path: Path
     line: int  # counted from 1, the header included
     values: dict[str, str]
 
     def error(self, column: str, expected: str) -> ValueError:
+        """Make an error that says where the value is, what it is, and what was expected."""
         found = self.values[column]
         shown = repr(found if len(found) <= 60 else found[:57] + "...")
         return ValueError(f"{self.path}:{self.line}: {column} is {shown}; expected {expected}")
 
     def text(self, column: str) -> str:
-        """The column's text without surrounding white space."""
+        """Return the column's text without surrounding white space."""
         return self.values[column].strip()
 
     def sentence(self, column: str) -> str:
-        """`text`, of a length that a sentence or a review can have."""
+        """Return `text`, of a length that a sentence or a review can have. Raise ValueError for a longer one."""
         text = self.text(column)
         if len(text) > MAX_SENTENCE:
             raise ValueError(f"{self.path}:{self.line}: {column} has {len(text):,} characters; "
@@ -44,16 +52,15 @@ class Row:
         return text
 
     def number(self, column: str, low: float, high: float) -> float:
-        try:
-            value = float(self.values[column])
-        except ValueError:
-            value = math.nan
+        """Read a plain decimal number from low to high. "0_5" and digits of other scripts, which Python reads, are errors."""
+        text = self.text(column)
+        value = float(text) if _DECIMAL.fullmatch(text) else math.nan
         if not low <= value <= high:  # false for NaN too
             raise self.error(column, f"a number from {low:g} to {high:g}")
         return value
 
     def label(self, column: str, names: Sequence[str] | dict[str, int]) -> int:
-        """A class. names: a sequence (the class is the position; "0.0" also reads as "0"), or name -> class."""
+        """Return a class. names: a sequence (the class is the position; "0.0" also reads as "0"), or name -> class."""
         text = self.text(column)
         if isinstance(names, dict):
             if text in names:
@@ -66,7 +73,7 @@ class Row:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Lines of a UTF-8 file, with or without a byte order mark, without their ends (LF or CRLF).
+    """Read the lines of a UTF-8 file, with or without a byte order mark, without their ends (LF or CRLF).
 
     Other characters that Python calls a line break are text. Raises ValueError with the line of a wrong byte.
     """
@@ -90,20 +97,37 @@ def _unquote(field: str) -> str:
 
 
 def read_table(path: Path, columns: Sequence[str], quoting: bool = True, header: bool = True, delimiter: str = "\t",
-               optional: Sequence[str] = ()) -> Iterator[Row]:
-    """The rows of a table whose rows are lines. columns: names that must be there, in the file's order if no header.
+               optional: Sequence[str] = (), broken: list[tuple[int, str]] | None = None) -> Iterator[Row]:
+    """Read a table whose rows are lines.
 
-    optional: columns that may be missing; rows then hold "" for them. Without a header, further columns are ignored.
+    Args:
+        path: the file.
+        columns: names that must be there. Without a header they are in the file's order, and further ones are ignored.
+        quoting: a field that begins and ends with quotes is unwrapped.
+        header: the first line names the columns.
+        delimiter: between fields.
+        optional: columns that may be missing; rows then hold "" for them.
+        broken: if given, a row with another number of columns than the header is not an error. It is left out, and
+            (line, reason) is appended here.
+
+    Raises:
+        ValueError: with file and line, where the file is not such a table.
     """
     split = ((number, line.split(delimiter)) for number, line in enumerate(read_lines(path), start=1))
     if quoting:
         split = ((number, [_unquote(field) for field in fields]) for number, fields in split)
-    return _named(path, split, columns, header, optional)
+    return _named(path, split, columns, header, optional, broken, delimiter)
 
 
 def read_csv(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Row]:
-    """The rows of a comma-separated file with a header, whose quoted fields may hold commas and line breaks."""
-    return _named(path, _comma_separated(path), columns, True, optional)
+    """Read a comma-separated file with a header, whose quoted fields may hold commas and line breaks.
+
+    Args:
+        path: the file.
+        columns: names that must be there.
+        optional: columns that may be missing; rows then hold "" for them.
+    """
+    return _named(path, _comma_separated(path), columns, True, optional, None, ",")
 
 
 def _comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -117,9 +141,19 @@ def _comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise ValueError(f"{path}:{first}: {error}; expected comma-separated values with closed quotes") from None
 
 
+def _other_separator(line: list[str], delimiter: str) -> str:
+    """Say which other separator a header of one column seems to have."""
+    names = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}
+    counts = {other: line[0].count(other) for other in names if other != delimiter} if len(line) == 1 else {}
+    best = max(counts, key=lambda other: counts[other], default="")
+    if not best or not counts[best]:
+        return ""
+    return f"; the columns seem to be separated by {names[best]}, expected {names.get(delimiter, repr(delimiter))}"
+
+
 def _named(path: Path, rows: Iterable[tuple[int, list[str]]], columns: Sequence[str], header: bool,
-           optional: Sequence[str]) -> Iterator[Row]:
-    """rows: (line, fields). Raises ValueError for a file without any."""
+           optional: Sequence[str], broken: list[tuple[int, str]] | None, delimiter: str) -> Iterator[Row]:
+    """Name the fields of rows (line, fields). Raise ValueError for a file without any."""
     path, rows = Path(path), iter(rows)
     first = next(rows, None)
     if first is None:
@@ -129,7 +163,11 @@ def _named(path: Path, rows: Iterable[tuple[int, list[str]]], columns: Sequence[
         missing = [name for name in columns if name not in names]
         if missing:
             raise ValueError(f"{path}:1: no column {', '.join(missing)}; found " +
-                             (", ".join(name or '""' for name in names[:12]) or "an empty header"))
+                             (", ".join(name or '""' for name in names[:12]) or "an empty header")
+                             + _other_separator(first[1], delimiter))
+        for name in (*columns, *optional):
+            if names.count(name) > 1:
+                raise ValueError(f"{path}:1: column {name} stands there {names.count(name)} times; expected once")
     else:
         names = list(columns)
         rows = itertools.chain([first], rows)
@@ -139,30 +177,49 @@ def _named(path: Path, rows: Iterable[tuple[int, list[str]]], columns: Sequence[
         if len(fields) < len(names) or (header and len(fields) > len(names)):
             if fields == [""]:
                 continue  # a blank line
+            if broken is not None:
+                broken.append((line, f"with {len(fields)} columns instead of {len(names)}"))
+                continue
             raise ValueError(f"{path}:{line}: found {len(fields)} columns; expected {len(names)}")
         yield Row(path, line, absent | {name: fields[index] for name, index in wanted})
 
 
 def parse_object(line: str, where: str) -> dict:
-    """A line's JSON object. Raises ValueError that begins with `where` for anything else."""
+    """Read a line's JSON object. Raise ValueError that begins with `where` for anything else."""
     try:
         values = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError as well
         raise ValueError(f"{where}: {error}; expected one JSON object a line") from None
     if not isinstance(values, dict):
         raise ValueError(f"{where}: found a JSON {type(values).__name__}; expected an object")
     return values
 
 
-def read_json_lines(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Row]:
-    """One JSON object a line; numbers and lists arrive as their JSON text."""
+def read_json_lines(path: Path, columns: Sequence[str], optional: Sequence[str] = (), strings: Sequence[str] = ()
+                    ) -> Iterator[Row]:
+    """Read one JSON object a line. Numbers and lists arrive as their JSON text.
+
+    Args:
+        path: the file.
+        columns: fields that must be there.
+        optional: fields that may be missing; rows then hold "" for them.
+        strings: fields that must be JSON strings, such as sentences.
+
+    Raises:
+        ValueError: a line is no object, or lacks a field, or has one of the wrong kind.
+    """
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
         values = parse_object(line, f"{path}:{number}")
         missing = [name for name in columns if name not in values]
         if missing:
-            raise ValueError(f"{path}:{number}: no field {', '.join(missing)}; found {', '.join(values)}")
+            raise ValueError(f"{path}:{number}: no field {', '.join(missing)}; found {', '.join(values) or 'none'}")
+        for name in strings:
+            if not isinstance(values[name], str):
+                shown = json.dumps(values[name])
+                raise ValueError(f"{path}:{number}: {name} is {shown if len(shown) <= 60 else shown[:57] + '...'}; "
+                                 "expected a string")
         yield Row(Path(path), number, {
             name: value if isinstance(value := values.get(name, ""), str) else json.dumps(value)
             for name in (*columns, *optional)})

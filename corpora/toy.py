@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from minbert.weights import write_atomically
+from corpora.files import write_text
 
 # Concept -> its wordings.
 WHO = {
@@ -212,12 +212,11 @@ def write_course_files(directory: Path, seed: int = 11711, train: int = 600, dev
                 records.append([index, f"{stem}-{split}-{index:05d}", *row[:-1], *([value] if labelled else [])])
             content = _table(["", "id", *names, *([label] if labelled else [])], records)
             name = f"{stem}-{split}{'' if labelled else '-student'}.csv"
-            write_atomically(directory / name, lambda path, content=content: path.write_text(content, "utf-8"))
+            write_text(directory / name, content)
     for split, part in _split(rows(inference_group, total, seed, "nli"), sizes).items():
         content = "".join(json.dumps({"sentence1": premise, "sentence2": hypothesis, "gold_label": label}) + "\n"
                           for premise, hypotheses in part for label, hypothesis in hypotheses.items())
-        write_atomically(directory / f"nli-{split}.jsonl",
-                         lambda path, content=content: path.write_text(content, "utf-8"))
+        write_text(directory / f"nli-{split}.jsonl", content)
 
 
 def write_glue_files(directory: Path, seed: int = 11711, train: int = 200, dev: int = 60, test: int = 60):
@@ -231,7 +230,7 @@ def write_glue_files(directory: Path, seed: int = 11711, train: int = 200, dev: 
 
     def write(name: str, header: list[str], records: list[list]):
         content = _table(header, records)
-        write_atomically(Path(directory) / name, lambda path: path.write_text(content, "utf-8"))
+        write_text(Path(directory) / name, content)
 
     for folder, (label, *names) in from_pair.items():
         for split, part in _split(rows(paraphrase_row, total, seed, folder), sizes).items():
@@ -269,5 +268,4 @@ def write_aligned_files(directory: Path, seed: int = 11711, train: int = 200, de
     sizes = {"train": train, "dev": dev, "test": test}
     for split, part in _split(rows(aligned_row, sum(sizes.values()), seed, "aligned"), sizes).items():
         content = "".join(json.dumps(row) + "\n" for row in part)
-        write_atomically(Path(directory) / f"{split}.jsonl",
-                         lambda path, content=content: path.write_text(content, "utf-8"))
+        write_text(Path(directory) / f"{split}.jsonl", content)

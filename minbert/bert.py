@@ -1,10 +1,24 @@
-"""BERT (Devlin et al. 2019): embeddings, a stack of transformer encoder layers (post-LayerNorm), a pooler.
+"""BERT (Devlin et al. 2019): embeddings, a stack of encoder layers, a pooler.
 
-Parameter names are Hugging Face's (`encoder.layer.0.attention.self.query.weight`), so that loading weights is a
-dictionary look-up. Outside, tensors are padded [B, T, H]; inside, they are packed [N, H] (packing.py): no linear layer,
-LayerNorm, GELU or dropout touches padding, but for the few rows that reduced precision adds (Packing.rounded).
+One encoder layer normalises after each residual sum ("post-LayerNorm"):
+
+    hidden [B, T, H]
+      |------------------------------------+
+      v                                    |
+    self-attention -> dense -> dropout --> + --> LayerNorm      attention.self, attention.output
+                                               |
+      +----------------------------------------|
+      |                                        v
+      |          dense to 4H -> GELU -> dense -> dropout        intermediate, output.dense
+      |                                             |
+      +-------------------------------------------> + --> LayerNorm --> hidden [B, T, H]
+
+Parameters have Hugging Face's names (`encoder.layer.0.attention.self.query.weight`): loading weights is a look-up.
+Letters: B sequences, T tokens with padding, H hidden_size, A attention heads.
 """
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -12,144 +26,113 @@ from torch import Tensor, nn
 
 from minbert.attention import SelfAttention
 from minbert.config import BertConfig
-from minbert.dropout import Dropout
-from minbert.layers import LayerNorm, Linear
-from minbert.packing import Packing
+
+
+_TANH_GELU = partial(F.gelu, approximate="tanh")
+# By the names in config.json. "gelu" is the exact form (Hendrycks & Gimpel 2016).
+ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu, "gelu_new": _TANH_GELU, "gelu_pytorch_tanh": _TANH_GELU}
 
 
 @dataclass
 class BertOutput:
-    last_hidden_state: Tensor  # [B, T, H], zeros at padding; [B, 1, H] of a call with cls_only
+    """Hold what the encoder returns. Values at padding have no meaning."""
+
+    last_hidden_state: Tensor  # [B, T, H]
     pooler_output: Tensor  # [B, H]
     hidden_states: tuple[Tensor, ...] | None = None  # on request: the embeddings, then each layer, [B, T, H] each
     attentions: tuple[Tensor, ...] | None = None  # on request: each layer's weights [B, A, T, T]
 
 
-def activation(name: str):
-    if name == "relu":
-        return F.relu
-    approximate = "none" if name == "gelu" else "tanh"
-    return lambda x: F.gelu(x, approximate=approximate)
-
-
 class Embeddings(nn.Module):
-    """Word, position and segment embeddings, summed and normalised."""
+    """Sum word, position and segment embeddings, and normalise the sum."""
 
     def __init__(self, config: BertConfig):
         super().__init__()
         self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
-        self.LayerNorm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = Dropout(config.hidden_dropout_prob)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout_p = config.hidden_dropout_prob
 
-    def forward(self, input_ids: Tensor, positions: Tensor, token_type_ids: Tensor) -> Tensor:
-        """All [N]. Returns [N, H]."""
-        total = (self.word_embeddings(input_ids) + self.position_embeddings(positions)
-                 + self.token_type_embeddings(token_type_ids))
-        return self.dropout(self.LayerNorm(total))
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor, position_ids: Tensor) -> Tensor:
+        """Embed. All three arguments: [B, T]. Returns [B, T, H]."""
+        total = (self.word_embeddings(input_ids) + self.token_type_embeddings(token_type_ids)
+                 + self.position_embeddings(position_ids))
+        return F.dropout(self.LayerNorm(total), self.dropout_p, self.training)
 
 
 class AddNorm(nn.Module):
-    """Linear, dropout, residual, LayerNorm: how both halves of a layer end."""
+    """End a half of a layer: linear, dropout, residual sum, LayerNorm."""
 
-    def __init__(self, size: int, config: BertConfig):
+    def __init__(self, input_size: int, config: BertConfig):
         super().__init__()
-        self.dense = Linear(size, config.hidden_size)
-        self.LayerNorm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = Dropout(config.hidden_dropout_prob)
+        self.dense = nn.Linear(input_size, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout_p = config.hidden_dropout_prob
 
     def forward(self, x: Tensor, residual: Tensor) -> Tensor:
-        return self.LayerNorm(self.dropout(self.dense(x)) + residual)
-
-
-class Attention(nn.Module):
-    def __init__(self, config: BertConfig):
-        super().__init__()
-        self.self = SelfAttention(config)
-        self.output = AddNorm(config.hidden_size, config)
-
-    def forward(self, hidden: Tensor, packing: Packing, fused: bool, cls_only: bool) -> tuple[Tensor, Tensor | None]:
-        context, weights = self.self(hidden, packing, fused, cls_only)
-        return self.output(context, packing.first(hidden) if cls_only else hidden), weights
-
-
-class Intermediate(nn.Module):
-    def __init__(self, config: BertConfig):
-        super().__init__()
-        self.dense = Linear(config.hidden_size, config.intermediate_size)
-        self.activation = activation(config.hidden_act)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return self.activation(self.dense(hidden))
+        """Compute LayerNorm(residual + dropout(dense(x))). x: [B, T, input_size]. residual: [B, T, H]."""
+        return self.LayerNorm(residual + F.dropout(self.dense(x), self.dropout_p, self.training))
 
 
 class Layer(nn.Module):
-    """One encoder layer: attention, then a feed-forward network, each with residual and LayerNorm."""
+    """Compute one encoder layer, as in the diagram above. The dictionaries give parameters Hugging Face's names."""
 
     def __init__(self, config: BertConfig):
         super().__init__()
-        self.attention = Attention(config)
-        self.intermediate = Intermediate(config)
+        self.attention = nn.ModuleDict({"self": SelfAttention(config), "output": AddNorm(config.hidden_size, config)})
+        self.intermediate = nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.intermediate_size)})
+        self.activation = ACTIVATIONS[config.hidden_act]
         self.output = AddNorm(config.intermediate_size, config)
 
-    def forward(self, hidden: Tensor, packing: Packing, fused: bool = True, cls_only: bool = False
-                ) -> tuple[Tensor, Tensor | None]:
-        """[N, H] -> [N, H], and the attention weights where they were asked for.
-
-        cls_only: [N, H] -> [B, H], the layer's output at each sequence's first token alone. The last layer of a model
-        that reads nothing but [CLS] owes no more: the other tokens give it keys and values, and end there.
-        """
-        hidden, weights = self.attention(hidden, packing, fused, cls_only)
-        return self.output(self.intermediate(hidden), hidden), weights
-
-
-class Encoder(nn.Module):
-    def __init__(self, config: BertConfig):
-        super().__init__()
-        self.layer = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
+    def forward(self, hidden: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Map hidden states [B, T, H] to [B, T, H]. Also returns the attention weights [B, A, T, T]."""
+        context, weights = self.attention["self"](hidden, mask)
+        hidden = self.attention["output"](context, hidden)
+        wide = self.activation(self.intermediate["dense"](hidden))  # [B, T, intermediate_size]
+        return self.output(wide, hidden), weights
 
 
 class Pooler(nn.Module):
-    """The sentence vector of BERT's own pre-training: tanh of a linear layer over [CLS]."""
+    """Make the sentence vector of BERT's own pre-training: tanh of a linear layer over [CLS]."""
 
     def __init__(self, config: BertConfig):
         super().__init__()
-        self.dense = Linear(config.hidden_size, config.hidden_size)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, first: Tensor) -> Tensor:
-        """[B, H] -> [B, H]"""
+        """Map the vectors at [CLS], [B, H], to [B, H]."""
         return self.dense(first).tanh()
 
 
 def initialize(model: nn.Module, config: BertConfig):
-    """BERT's initial weights: normal matrices and embeddings, zero biases; LayerNorm keeps torch's ones and zeros."""
+    """Draw BERT's initial weights: normal matrices and embeddings, zero biases. LayerNorm keeps its ones and zeros."""
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Embedding):
-            module.weight.data.normal_(std=config.initializer_range)
+            nn.init.normal_(module.weight, std=config.initializer_range)
         if isinstance(module, nn.Linear):
-            module.bias.data.zero_()
+            nn.init.zeros_(module.bias)
 
 
 class BertModel(nn.Module):
-    """The encoder. `fused = False` switches every layer to the written-out attention of the lesson.
+    """Turn token ids into hidden states.
 
-    `compute_dtype = torch.bfloat16` runs the layers between embeddings and output in that type; inputs, outputs,
-    parameters and their gradients keep theirs.
+    >>> model = BertModel(BertConfig(vocab_size=100, hidden_size=8, num_hidden_layers=2, num_attention_heads=2))
+    >>> output = model(torch.tensor([[1, 7, 9, 2]]))
+    >>> output.last_hidden_state.shape, output.pooler_output.shape
+    (torch.Size([1, 4, 8]), torch.Size([1, 8]))
     """
 
     def __init__(self, config: BertConfig):
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)
-        self.encoder = Encoder(config)
+        self.encoder = nn.ModuleDict({"layer": nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))})
         self.pooler = Pooler(config)
-        self.fused = True
-        self.compute_dtype: torch.dtype | None = None  # None: the parameters' own
         initialize(self, config)
 
     def check_inputs(self, input_ids: Tensor, token_type_ids: Tensor):
-        """Raises ValueError where an id would index outside an embedding table (on a GPU that kills the process)."""
+        """Raise ValueError where an id would index outside an embedding table. On a GPU that would kill the process."""
         length, limit = input_ids.shape[1], self.config.max_position_embeddings
         if length > limit:
             raise ValueError(f"a sequence of {length} tokens; this model has {limit} positions (truncate it first)")
@@ -158,48 +141,43 @@ class BertModel(nn.Module):
             if ids.numel() and (ids.min() < 0 or ids.max() >= size):
                 raise ValueError(f"{name} from {ids.min()} to {ids.max()}; expected 0 to {size - 1}")
 
-    def _products_are_compiled(self, device: torch.device) -> bool:
-        """For each shape anew (see Packing.rounded)."""
-        return device.type == "cpu" and (self.compute_dtype is not None
-                                         or torch.get_float32_matmul_precision() != "highest")
+    def run_layers(self, layers: Iterable[nn.Module], hidden: Tensor, mask: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Run a stack of layers: the model's own, or new ones that a task puts on top.
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None,
-                packing: Packing | None = None, output_hidden_states: bool = False,
-                output_attentions: bool = False, cls_only: bool = False) -> BertOutput:
-        """input_ids, attention_mask, token_type_ids: [B, T]. A missing mask means that every token is real.
+        Args:
+            layers: modules of the class Layer. hidden: [B, T, H]. mask: bool [B, T], False at padding.
 
-        packing: what the collator made of the mask; with it, inputs are trusted and not checked again.
-        cls_only: the caller reads position 0 ([CLS]) alone; same numbers, and the last layer is nearly free.
-        A row that is all padding yields zeros. Raises ValueError for too long a sequence or an id outside its table.
+        Returns:
+            The hidden states after each layer, [B, T, H] each, and the attention weights, [B, A, T, T] each.
         """
-        if cls_only and output_hidden_states:
-            raise ValueError("cls_only computes the last hidden state at one token; output_hidden_states asks for all")
-        if token_type_ids is None:
-            token_type_ids = torch.zeros_like(input_ids)
-        if packing is None:
-            self.check_inputs(input_ids, token_type_ids)
-            packing = Packing.from_mask(torch.ones_like(input_ids) if attention_mask is None else attention_mask)
-        inside = packing.rounded() if self._products_are_compiled(input_ids.device) else packing
-        length, more = input_ids.shape[1], inside.mask.shape[1] - input_ids.shape[1]
-        ids, types = (inside.pack(F.pad(x, (0, more))) for x in (input_ids, token_type_ids))
-        embedded = self.embeddings(ids, inside.columns, types)  # [N, H]
-        hidden = embedded.to(self.compute_dtype or embedded.dtype)
-        states, attentions = [hidden], []
-        for index, layer in enumerate(self.encoder.layer, start=1):
-            hidden, weights = layer(hidden, inside, fused=self.fused and not output_attentions,
-                                    cls_only=cls_only and index == len(self.encoder.layer))
+        states, attentions = [], []
+        for layer in layers:
+            hidden, weights = layer(hidden, mask)
             states.append(hidden)
             attentions.append(weights)
+        return states, attentions
 
-        def outside(packed: Tensor) -> Tensor:
-            """[N, H] -> [B, T, H], of the type that came in."""
-            return inside.unpack(packed.to(embedded.dtype))[:, :length]
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None,
+                output_hidden_states: bool = False, output_attentions: bool = False) -> BertOutput:
+        """Encode a batch.
 
-        if cls_only:
-            last = (hidden.to(embedded.dtype) * packing.mask[:, :1])[:, None]  # [B, 1, H]
-        else:
-            last = outside(hidden)
-        return BertOutput(
-            last, self.pooler(last[:, 0]), tuple(map(outside, states)) if output_hidden_states else None,
-            tuple(weights[..., :length, :length].to(embedded.dtype) for weights in attentions)
-            if output_attentions else None)
+        Args:
+            input_ids: [B, T].
+            attention_mask: [B, T], zero at padding. If it is missing, every token is real.
+            token_type_ids: [B, T], 0 for the first sentence and 1 for the second. If missing, all are 0.
+            output_hidden_states: also return the embeddings and the output of each layer.
+            output_attentions: also return the attention weights of each layer.
+
+        Raises:
+            ValueError: a sequence is longer than the model's positions, or an id is outside its table.
+        """
+        if token_type_ids is None:
+            token_type_ids = torch.zeros_like(input_ids)
+        self.check_inputs(input_ids, token_type_ids)
+        mask = torch.ones_like(input_ids).bool() if attention_mask is None else attention_mask.bool()
+        position_ids = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
+        embedded = self.embeddings(input_ids, token_type_ids, position_ids)  # [B, T, H]
+        states, attentions = self.run_layers(self.encoder["layer"], embedded, mask)
+        return BertOutput(states[-1], self.pooler(states[-1][:, 0]),
+                          (embedded, *states) if output_hidden_states else None,
+                          tuple(attentions) if output_attentions else None)

@@ -4,22 +4,23 @@ Read: safetensors; PyTorch pickles (.bin, .pt, .pkl), always with weights_only=T
 names of the TensorFlow era (LayerNorm.gamma / beta); prefixes `bert.` and `module.` (so also the state dicts of
 pytorch_pretrained_bert that Arase & Tsujii (2019) released). Nothing is skipped in silence: see LoadReport.
 """
-import json
-import os
 import pickle
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor
 
+from corpora.files import write_atomically, write_json, write_text
 from minbert.bert import BertModel
 from minbert.config import BertConfig
 from minbert.tokenizer import BertTokenizer
 
+Model = TypeVar("Model", bound=BertModel)
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")  # looked for in this order
 # A table of 0, 1, 2, ... that older Hugging Face checkpoints carry; we count positions ourselves.
 _IGNORED = ("embeddings.position_ids",)
@@ -98,10 +99,18 @@ def load_weights(model: BertModel, path: Path) -> LoadReport:
     return report
 
 
-def load_encoder(directory: Path) -> tuple[BertModel, BertTokenizer, LoadReport]:
-    """A model directory (config.json, weights, vocabulary) -> encoder, tokenizer, and what did not match."""
+def load_encoder(directory: Path, kind: type[Model] = BertModel) -> tuple[Model, BertTokenizer, LoadReport]:
+    """Load a model directory: config.json, weights, vocabulary.
+
+    Args:
+        directory: the model directory.
+        kind: BertModel, or a subclass such as engine.bert.FastBertModel.
+
+    Returns:
+        The encoder, its tokenizer, and what did not match.
+    """
     directory = Path(directory)
-    model = BertModel(BertConfig.load(directory / "config.json"))
+    model = kind(BertConfig.load(directory / "config.json"))
     tokenizer = BertTokenizer.load(directory)
     if len(tokenizer.vocabulary) > model.config.vocab_size:
         raise ValueError(f"{directory}: the vocabulary has {len(tokenizer.vocabulary)} tokens, "
@@ -110,18 +119,6 @@ def load_encoder(directory: Path) -> tuple[BertModel, BertTokenizer, LoadReport]
         if (directory / name).exists():
             return model, tokenizer, load_weights(model, directory / name)
     raise ValueError(f"{directory}: has no weights; expected {' or '.join(WEIGHT_FILES)}")
-
-
-def write_atomically(path: Path, write):
-    """write(temporary path), then one rename: a reader sees the old file or the new one, never half of one."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        write(temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def export(model: BertModel, tokenizer: BertTokenizer, directory: Path, pooling: str = "mean",
@@ -134,7 +131,7 @@ def export(model: BertModel, tokenizer: BertTokenizer, directory: Path, pooling:
     directory.mkdir(parents=True, exist_ok=True)
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
     config = BertConfig(**{**vars(model.config), "other": {"architectures": ["BertModel"], **model.config.other}})
-    write_atomically(directory / "config.json", lambda path: path.write_text(config.to_json(), encoding="utf-8"))
+    write_text(directory / "config.json", config.to_json())
     tokenizer.save(directory)
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")] + ([("2_Normalize", "Normalize")] if normalize else [])
     descriptions = {
@@ -149,8 +146,7 @@ def export(model: BertModel, tokenizer: BertTokenizer, directory: Path, pooling:
                                   "pooling_mode_mean_sqrt_len_tokens": False},
     }
     for name, content in descriptions.items():
-        text = json.dumps(content, indent=2) + "\n"
-        write_atomically(directory / name, lambda path, text=text: path.write_text(text, encoding="utf-8"))
+        write_json(directory / name, content, indent=2)
     if normalize:
         (directory / "2_Normalize").mkdir(exist_ok=True)
     # The weights last: a directory that has them is whole.

@@ -6,7 +6,7 @@ among them (supervised SimCSE, Gao et al. 2021, eq. 5); as triplets with a margi
 The last two read triplets (premise, entailed, contradicted), or make them of labelled pairs.
 """
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +14,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from corpora.examples import Dataset, Example, examples_of
 from corpora.tables import Row, read_csv, read_json_lines, read_lines, read_table
 from minbert.bert import BertModel
 from minbert.config import BertConfig
 from minbert.tokenizer import BertTokenizer
 from tasks import losses
 from tasks.metrics import accuracy, macro_f1, pearson, spearman
+from tasks.objectives import direction_divergence
+from tasks.options import TripletOptions
 from tasks.pair import PairTask
-from tasks.task import Batch, Dataset, Example, Task, examples_of
+from tasks.task import Batch, Outputs, Task
 
 CONTRADICTION, NEUTRAL, ENTAILMENT = 0, 1, 2  # ordered as the regression's targets are
 LABELS = {"contradiction": CONTRADICTION, "neutral": NEUTRAL, "entailment": ENTAILMENT}
@@ -34,7 +37,7 @@ LAYOUTS = (("sentence1", "sentence2", "gold_label", LABELS), ("premise", "hypoth
 
 
 def _pair_rows(path: Path) -> tuple[Iterable[Row], tuple]:
-    """Rows of a file in any of the layouts, and the layout. Parallel lines (s1.*, s2.*, labels.*) are one, too."""
+    """Return the rows of a file in any of the layouts, and the layout. Parallel lines (s1.*, s2.*, labels.*) are one."""
     path = Path(path)
     if path.name.startswith("labels."):
         columns = [list(read_lines(path.with_name(path.name.replace("labels", stem, 1)))) for stem in ("s1", "s2")]
@@ -57,19 +60,25 @@ def _pair_rows(path: Path) -> tuple[Iterable[Row], tuple]:
         names = [name.strip() for name in first.split("\t")]
     for layout in LAYOUTS:
         if set(layout[:3]) <= set(names):
-            rows = read_json_lines(path, layout[:3]) if is_json else read_table(path, layout[:3], quoting=False)
+            rows = (read_json_lines(path, layout[:3], strings=layout[:2]) if is_json
+                    else read_table(path, layout[:3], quoting=False))
             return rows, layout
     expected = " or ".join(", ".join(layout[:3]) for layout in LAYOUTS)
     raise ValueError(f"{path}:1: columns are {', '.join(list(names)[:8])}; expected {expected}")
 
 
 def read_pairs(path: Path, split: str) -> Dataset:
-    """Labelled pairs; rows with the label "-" are counted and left out (of a test file nothing is)."""
+    """Read labelled pairs. Rows without an agreed label or without a sentence are counted and left out, but not of a
+    test file. split: train, dev or test."""
     rows, (premise, hypothesis, label, names) = _pair_rows(path)
     examples, skipped = examples_of(path), []
     for row in rows:
         if split != "test" and row.text(label) in NO_GOLD_LABEL:
             skipped.append((row.line, "without an agreed label"))
+            continue
+        blank = [name for name in (premise, hypothesis) if not row.text(name)]
+        if split != "test" and blank:
+            skipped.append((row.line, f"without {blank[0]}"))
             continue
         value = None if split == "test" else row.label(label, names)
         examples.append(Example(str(row.line), (row.sentence(premise), row.sentence(hypothesis)), value))
@@ -78,99 +87,113 @@ def read_pairs(path: Path, split: str) -> Dataset:
     return Dataset(Path(path), examples, skipped)
 
 
-def build_triplets(pairs: Iterable[Example]) -> list[Example]:
-    """(premise, entailed, contradicted) for each premise that has both, in the order the premises come.
+def build_triplets(pairs: Sequence[Example]) -> tuple[list[Example], list[tuple[int, str]]]:
+    """Make triplets (premise, entailed, contradicted) of each premise that has both kinds of hypotheses.
 
-    The i-th entailed hypothesis of a premise meets its i-th contradicted one; where one list is shorter it starts over,
-    so that no hypothesis is lost. Neutral pairs and premises with only one kind make none.
+    The i-th entailed hypothesis of a premise meets its i-th contradicted one. Where one list is shorter, it starts over,
+    so that no hypothesis is lost.
+
+    Returns:
+        The triplets in the order in which the premises come, and (line, reason) of each pair that makes none.
     """
-    by_premise: dict[str, tuple[list[str], list[str]]] = {}
+    by_premise: dict[str, tuple[list[Example], list[Example]]] = {}
+    unused: list[tuple[int, str]] = []
     for pair in pairs:
         entailed, contradicted = by_premise.setdefault(pair.sentences[0], ([], []))
         if pair.label == ENTAILMENT:
-            entailed.append(pair.sentences[1])
+            entailed.append(pair)
         elif pair.label == CONTRADICTION:
-            contradicted.append(pair.sentences[1])
-    triplets = []
+            contradicted.append(pair)
+        else:
+            unused.append((int(pair.id or 0), "neutral"))
+    triplets: list[Example] = []
     for premise, (entailed, contradicted) in by_premise.items():
-        count = max(len(entailed), len(contradicted)) if entailed and contradicted else 0
-        for i in range(count):
-            sentences = (premise, entailed[i % len(entailed)], contradicted[i % len(contradicted)])
+        if not (entailed and contradicted):
+            unused += [(int(pair.id or 0), "of a premise without an opposite") for pair in entailed + contradicted]
+            continue
+        for i in range(max(len(entailed), len(contradicted))):
+            sentences = (premise, entailed[i % len(entailed)].sentences[1],
+                         contradicted[i % len(contradicted)].sentences[1])
             triplets.append(Example(str(len(triplets)), sentences, 1))
-    return triplets
+    return triplets, sorted(unused)
 
 
 class Inference(PairTask):
-    """Pairs -> one of three classes, by logits or (loss mse or l1) by a score at 0, 0.5 and 1."""
+    """Classify pairs into three classes: by logits or, with loss mse or l1, by a score at 0, 0.5 and 1."""
 
     metric = "accuracy"
     classes = 3
     highest = float(ENTAILMENT)
-    known_losses = ("cross_entropy", "mse", "l1")
 
     def read(self, path: Path, split: str) -> Dataset:
+        """Read labelled pairs. See Task.read."""
         return read_pairs(path, split)
 
-    def predict_from(self, outputs: Tensor) -> Tensor:
-        if self.choices.loss == "cross_entropy":
-            return outputs.argmax(dim=1)
-        return (2 * outputs).round().clamp(CONTRADICTION, ENTAILMENT).long()  # the nearest of 0, 0.5 and 1
-
-    def metrics(self) -> dict:
-        def mean_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
-            return macro_f1(predictions, labels, 3)
-
-        return {"accuracy": accuracy, "macro_f1": mean_f1, "pearson": pearson, "spearman": spearman}
+    def metrics(self) -> dict[str, Callable[[np.ndarray, np.ndarray], float]]:
+        """Return accuracy, the mean F1 of the classes, and both correlations."""
+        return {"accuracy": accuracy, "macro_f1": lambda predictions, labels: macro_f1(predictions, labels, 3),
+                "pearson": pearson, "spearman": spearman}
 
 
 class InferenceTriplets(Task):
-    """Triplets -> sentence vectors with the entailed sentence nearer than the contradicted one. Metric: how often."""
+    """Bring the entailed sentence nearer to the premise than the contradicted one. The metric says how often it is."""
 
     metric = "accuracy"
     classes = 2
     sequences_per_example = 3
 
-    def __init__(self, name: str, tokenizer: BertTokenizer, config: BertConfig, objective: str = "triplet",
-                 margin: float = 1.0, temperature: float = 0.05, **options):
-        super().__init__(name, tokenizer, config, **options)
-        if objective not in ("triplet", "contrastive"):
-            raise ValueError(f"task {name}: objective is {objective!r}; known: triplet, contrastive")
-        self.objective, self.margin, self.temperature = objective, margin, temperature
+    def __init__(self, name: str, tokenizer: BertTokenizer, config: BertConfig, options: TripletOptions):
+        super().__init__(name, tokenizer, config, options)
+        self.objective, self.margin, self.temperature = options.objective, options.margin, options.temperature
 
     def read(self, path: Path, split: str) -> Dataset:
+        """Read triplets from a CSV file, or make them of labelled pairs. See Task.read."""
         path = Path(path)
         if path.suffix != ".csv":
             pairs = read_pairs(path, "train")
-            triplets = build_triplets(pairs.examples)
+            triplets, unused = build_triplets(pairs.examples)
             if not triplets:
                 raise ValueError(f"{path}: no premise has both an entailed and a contradicted hypothesis")
-            return Dataset(path, triplets, pairs.skipped)
+            return Dataset(path, triplets, pairs.skipped + unused)
         names = ("sent0", "sent1", "hard_neg")
-        rows = read_csv(path, names)
-        return Dataset(path, [Example(str(row.line), tuple(row.sentence(name) for name in names), 1) for row in rows])
+        examples, skipped = examples_of(path), []
+        for row in read_csv(path, names):
+            blank = [name for name in names if not row.text(name)]
+            if blank:
+                skipped.append((row.line, f"without {blank[0]}"))
+                continue
+            examples.append(Example(str(row.line), tuple(row.sentence(name) for name in names), 1))
+        if not examples:
+            raise ValueError(f"{path}: has no usable row; expected at least one")
+        return Dataset(path, examples, skipped)
 
-    def sequences(self, examples: list[Example]) -> list[tuple[list[int], list[int]]]:
+    def sequences(self, examples: Sequence[Example]) -> list[tuple[list[int], list[int]]]:
+        """Return the sequences of a batch: all premises, then all entailed, then all contradicted sentences."""
         return [self.tokenizer.build(example.ids[side], max_length=self.max_length)
                 for side in range(3) for example in examples]
 
-    def outputs(self, encoder: BertModel, batch: Batch) -> Tensor:
-        """Sentence vectors [3B, H]: first all premises, then all entailed, then all contradicted sentences."""
-        return self.encode(encoder, batch.tokens)
+    def outputs(self, encoder: BertModel, batch: Batch) -> Outputs:
+        """Return the sentence vectors [3B, H], in the order of `sequences`."""
+        return Outputs(*self.encode(encoder, batch.tokens))
 
-    def criterion(self, outputs: Tensor, batch: Batch) -> Tensor:
-        premises, entailed, contradicted = outputs.chunk(3)
+    def criterion(self, outputs: Outputs, batch: Batch) -> Tensor:
+        """Compute the triplet loss, or InfoNCE with the contradicted sentences among the negatives."""
+        premises, entailed, contradicted = outputs.values.chunk(3)
         if self.objective == "triplet":
-            return losses.triplet(premises, entailed, contradicted, self.margin)
+            return losses.triplet(premises, entailed, contradicted, self.margin) + outputs.penalty
         groups = batch.groups.chunk(3)
         return losses.info_nce(premises, torch.cat([entailed, contradicted]), groups[0], torch.cat(groups[1:]),
-                               self.temperature)
+                               self.temperature) + outputs.penalty
 
-    def divergence(self, first: Tensor, second: Tensor) -> Tensor:
-        return F.mse_loss(F.normalize(first, dim=-1), F.normalize(second, dim=-1))
+    def divergence(self, first: Outputs, second: Outputs) -> Tensor:
+        """Compare sentence vectors by their directions."""
+        return direction_divergence(first.values, second.values)
 
-    def predict_from(self, outputs: Tensor) -> Tensor:
-        premises, entailed, contradicted = outputs.chunk(3)
+    def predict_from(self, outputs: Outputs) -> Tensor:
+        """Return 1 where the entailed sentence has the larger cosine, [B]."""
+        premises, entailed, contradicted = outputs.values.chunk(3)
         return (F.cosine_similarity(premises, entailed) > F.cosine_similarity(premises, contradicted)).long()
 
-    def metrics(self) -> dict:
+    def metrics(self) -> dict[str, Callable[[np.ndarray, np.ndarray], float]]:
+        """Return accuracy."""
         return {"accuracy": accuracy}

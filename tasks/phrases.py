@@ -1,13 +1,14 @@
 """Transfer fine-tuning (Arase & Tsujii 2019, section 3): which phrases of a sentence pair say the same?
 
-A pair goes in as [CLS] s [SEP] t [SEP]. A phrase's vector is pooled from its tokens' final states; a linear layer over
-two phrases' features says paraphrase, in-paraphrase (the target replaced by another phrase of t) or random (a phrase of
-a random other sentence). [CLS] says whether the sentences are paraphrases or s with a random one. L = L_p + L_s. Both
-classifiers are thrown away afterwards: only the encoder goes on. Choices the paper leaves open: docs/alignment.md.
+A pair goes in as [CLS] s [SEP] t [SEP]. A phrase's vector is pooled from its tokens' final states. A linear layer over two
+phrases' features says paraphrase, in-paraphrase (the target replaced by another phrase of t) or random (a phrase of a
+random other sentence). [CLS] says whether the sentences are paraphrases or s with a random one. L = L_p + L_s. Both
+classifiers are thrown away afterwards: only the encoder is used further. Choices the paper leaves open: docs/alignment.md.
 """
 import json
 import random
 import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,125 +17,163 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from corpora.examples import Dataset, Example
 from corpora.tables import read_json_lines
+from minbert.batch import TokenBatch
 from minbert.bert import BertModel
 from minbert.config import BertConfig
 from minbert.tokenizer import BertTokenizer
-from tasks.task import Dataset, Example, Task, TokenBatch
+from tasks.encoding import encode
+from tasks.losses import symmetric_divergence
+from tasks.options import PhraseOptions
+from tasks.pooling import pool_spans
+from tasks.task import Task
 
 PARAPHRASE, IN_PARAPHRASE, RANDOM = 0, 1, 2
-ABLATIONS = ("full", "sentence_only", "three_way", "binary")
-FEATURES = ("full", "simple")  # [hs; ht; hs*ht; |hs-ht|], or [hs; ht] (the appendix's "simple TFT")
-SPAN_POOLINGS = ("max", "mean", "attentive")
 
 Span = tuple[int, int]
 
 
 @dataclass
 class PhraseExample(Example):
-    """`sentences` are the two sides' words joined; spans count words."""
+    """Hold one aligned sentence pair. `sentences` are the two sides' words joined; spans count words."""
 
-    words: tuple[list[str], list[str]] = ((), ())
-    alignments: list[tuple[int, int, int, int]] = ()
-    phrases: tuple[list[Span], list[Span]] = ((), ())  # each side's inventory, from which negatives are drawn
-    owners: tuple[list[int], list[int]] = ((), ())  # of each token, its word
-    pool: list["PhraseExample"] = ()  # the split it is of: where its random sentences come from
+    words: tuple[list[str], list[str]] = ((), ())  # type: ignore[assignment]
+    alignments: Sequence[tuple[int, int, int, int]] = ()
+    phrases: tuple[list[Span], list[Span]] = ((), ())  # type: ignore[assignment]  # each side's phrases
+    owners: tuple[list[int], list[int]] = ((), ())  # type: ignore[assignment]  # of each token, its word
+    pool: Sequence["PhraseExample"] = ()  # the split it is of: its random sentences come from there
+
+
+@dataclass
+class Phrase:
+    """Hold a phrase of an encoded sequence."""
+
+    start: int  # its first token in the sequence
+    end: int  # behind its last token
+    text: tuple[int, ...]  # its token ids: equal for equal words
+
+
+@dataclass
+class PhrasePair:
+    """Hold one example of the phrasal task."""
+
+    sequence: int  # of the batch
+    source: Phrase
+    target: Phrase
+    label: int  # PARAPHRASE, IN_PARAPHRASE or RANDOM
+    example: int  # of the batch
 
 
 @dataclass
 class PhraseBatch:
+    """Hold a batch of aligned sentence pairs."""
+
     tokens: TokenBatch  # first the pairs (s, t), then, unless the ablation needs none, the random pairs (s, t')
-    source: Tensor  # [P, 2] half-open token spans in the packed batch [N]
+    source: Tensor  # [P, 2] half-open ranges of flat positions b * T + t
     target: Tensor  # [P, 2]
     labels: Tensor  # [P] PARAPHRASE, IN_PARAPHRASE or RANDOM
     owners: Tensor  # [P] the example each phrase pair belongs to
     sentence_labels: Tensor  # [sequences] 1 for a paraphrase pair, 0 for a random one
 
     def to(self, device: torch.device) -> "PhraseBatch":
+        """Copy the batch to a device."""
         return PhraseBatch(self.tokens.to(device), *(t.to(device) for t in (
             self.source, self.target, self.labels, self.owners, self.sentence_labels)))
 
 
-def pool_spans(hidden: Tensor, spans: Tensor, pooling: str, scores: Tensor | None = None) -> Tensor:
-    """hidden: [N, H] packed states. spans: [P, 2], none empty. Returns one vector a span, [P, H].
+@dataclass
+class PhraseOutputs:
+    """Hold the logits of both tasks. A task that the ablation leaves out has None."""
 
-    scores: [N, r] of pooling "attentive": each of r looks is a softmax over the span's tokens (Lin et al. 2017); their
-    mean is taken.
+    phrases: Tensor | None  # [P, 2 or 3]
+    sentences: Tensor | None  # [sequences, 2]
+
+    def detach(self) -> "PhraseOutputs":
+        """Cut the outputs off from the graph."""
+        return PhraseOutputs(*(None if values is None else values.detach() for values in (self.phrases, self.sentences)))
+
+
+def piece_spans(owners: Sequence[int], spans: Sequence[Span], length: int) -> dict[Span, Span]:
+    """Turn word spans into token spans.
+
+    Args:
+        owners: of each token of the sentence, its word.
+        spans: of words.
+        length: how many of the sentence's tokens survived truncation.
+
+    Returns:
+        Word span -> token span. Spans that were cut, and spans with a word that has no token, are left out.
     """
-    lengths = spans[:, 1] - spans[:, 0]
-    offsets = lengths.cumsum(0) - lengths
-    owners = torch.repeat_interleave(torch.arange(len(spans), device=hidden.device), lengths)
-    places = torch.arange(len(owners), device=hidden.device) - offsets[owners] + spans[owners, 0]  # [F]
-    if pooling in ("max", "mean"):
-        return F.embedding_bag(places, hidden, offsets, mode=pooling)
-    chosen = scores[places]  # [F, r]
-    # Any shift leaves a softmax as it is; each span's own maximum keeps the exponentials in range.
-    highest = chosen.new_full((len(spans), chosen.shape[1]), -torch.inf)
-    highest = highest.scatter_reduce(0, owners[:, None].expand_as(chosen), chosen.detach(), "amax")
-    weights = (chosen - highest[owners]).exp()
-    weights = weights / torch.zeros_like(highest).index_add(0, owners, weights)[owners]
-    return hidden.new_zeros(len(spans), hidden.shape[1]).index_add(
-        0, owners, hidden[places] * weights.mean(dim=1, keepdim=True))
-
-
-def piece_spans(owners: list[int], spans: list[Span], kept: int) -> dict[Span, Span]:
-    """Word spans -> token spans of a sentence whose first `kept` tokens survived truncation. Spans that were cut, and
-    words without a token, are left out. owners: of each token, its word."""
-    first, last = {}, {}
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
     for position, word in enumerate(owners):
         first.setdefault(word, position)
         last[word] = position
-    found = {}
+    result = {}
     for start, end in spans:
         whole = all(word in first for word in range(start, end))  # a control character, say, has no token
-        if whole and last[end - 1] < kept:
-            found[(start, end)] = (first[start], last[end - 1] + 1)
-    return found
+        if whole and last[end - 1] < length:
+            result[(start, end)] = (first[start], last[end - 1] + 1)
+    return result
+
+
+def partners_of(pairs: Sequence[tuple[Phrase, Phrase]]) -> dict[tuple[int, ...], set[tuple[int, ...]]]:
+    """Map each source text to the texts that say the same: its own, and those of every target it is aligned to."""
+    partners: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+    for source, target in pairs:
+        partners.setdefault(source.text, {source.text}).add(target.text)
+    return partners
+
+
+def _inside(span: object, sides: Sequence[list[str]]) -> bool:
+    """Tell whether a JSON value is a half-open span in each of the sentences, one after the other."""
+    return (isinstance(span, list) and len(span) == 2 * len(sides) and all(type(place) is int for place in span)
+            and all(0 <= span[2 * i] < span[2 * i + 1] <= len(words) for i, words in enumerate(sides)))
 
 
 class Phrases(Task):
+    """Tell paraphrased phrases from other phrases, and paraphrased sentences from random ones."""
+
     metric = "phrasal"  # where the ablation has it
     classes = 2  # its metrics are accuracies, so that no score is moved as a correlation's
     sequences_per_example = 2
     prediction_header = None  # a training signal, not an answer anyone hands in
 
-    def __init__(self, name: str, tokenizer: BertTokenizer, config: BertConfig, ablation: str = "full",
-                 features: str = "full", pooling: str = "max", dropout: float = 0.2, exclude_aligned: bool = True,
-                 all_random_sources: bool = False, **options):
-        super().__init__(name, tokenizer, config, pooling="cls", dropout=dropout, **options)
-        for field, value, known in (("ablation", ablation, ABLATIONS), ("features", features, FEATURES),
-                                    ("pooling", pooling, SPAN_POOLINGS)):
-            if value not in known:
-                raise ValueError(f"task {name}: {field} is {value!r}; known: {', '.join(known)}")
-        self.ablation, self.features, self.span_pooling = ablation, features, pooling
-        # exclude_aligned: an in-paraphrase target is never one that is aligned to the same source, or the label would
-        # be wrong. all_random_sources: random pairs take every phrase of s, not the aligned ones only.
-        self.exclude_aligned, self.all_random_sources = exclude_aligned, all_random_sources
+    def __init__(self, name: str, tokenizer: BertTokenizer, config: BertConfig, options: PhraseOptions):
+        super().__init__(name, tokenizer, config, options)
+        self.attentive = None  # the pooling of the options is of phrases, and has scores of its own
+        ablation, self.features, self.all_random_sources = options.ablation, options.features, options.all_random_sources
         self.phrasal = ablation != "sentence_only"
         self.sentential = ablation in ("full", "sentence_only")
         self.metric = "phrasal" if self.phrasal else "sentential"
         self.random_pairs = ablation != "binary"
-        size = self.hidden_size * (4 if features == "full" else 2)
+        size = self.hidden_size * (4 if self.features == "full" else 2)
         self.phrase_head = nn.Linear(size, 2 if ablation == "binary" else 3) if self.phrasal else None
         self.sentence_head = nn.Linear(self.hidden_size, 2) if self.sentential else None
         self.looks = nn.Sequential(nn.Linear(self.hidden_size, 64, bias=False), nn.Tanh(),
-                                   nn.Linear(64, 4, bias=False)) if pooling == "attentive" else None
+                                   nn.Linear(64, 4, bias=False)) if self.pooling == "attentive" else None
         self.cut_phrases = 0  # aligned phrases of the split last tokenized that truncation cuts, and that are left out
 
     # ---- file -> examples --------------------------------------------------------------------------------------------
 
     def read(self, path: Path, split: str) -> Dataset:
-        examples, skipped = [], []
+        """Read JSON lines of aligned sentence pairs. See Task.read."""
+        examples: list[PhraseExample] = []
+        skipped: list[tuple[int, str]] = []
         names = ("source", "target", "alignments")
         for row in read_json_lines(path, names, optional=("source_phrases", "target_phrases")):
             values = {name: json.loads(text) if text else [] for name, text in row.values.items()}
             words = (values["source"], values["target"])
+            for name in ("source", "target"):
+                if not (isinstance(values[name], list) and all(isinstance(word, str) for word in values[name])):
+                    raise row.error(name, "a list of words")
+            for name, sides in (("alignments", (0, 1)), ("source_phrases", (0,)), ("target_phrases", (1,))):
+                if not (isinstance(values[name], list) and all(_inside(span, [words[side] for side in sides])
+                                                               for span in values[name])):
+                    raise row.error(name, "half-open spans of words inside the sentences: [s0, s1, t0, t1] of an "
+                                          "alignment, [start, end] of a phrase")
             alignments = [tuple(span) for span in values["alignments"]]
-            right = all(len(a) == 4 and 0 <= a[0] < a[1] <= len(words[0]) and 0 <= a[2] < a[3] <= len(words[1])
-                        for a in alignments)
-            if not right:
-                raise ValueError(f"{path}:{row.line}: an alignment is not inside its sentences; expected half-open "
-                                 "spans [s0, s1, t0, t1] of words")
             if not alignments:
                 skipped.append((row.line, "without an aligned phrase"))
                 continue
@@ -148,7 +187,8 @@ class Phrases(Task):
                              "random sentence must be another's")
         return Dataset(Path(path), examples, skipped)
 
-    def tokenize(self, examples: list[PhraseExample]) -> int:
+    def tokenize(self, examples: Sequence[PhraseExample]) -> int:
+        """Fill in each example's token ids and words. Returns how many examples max_length will cut."""
         flat = [word for example in examples for side in example.words for word in side]
         ids = iter(self.tokenizer.ids(flat))
         for example in examples:
@@ -159,129 +199,150 @@ class Phrases(Task):
                 owners.append([index for index, word in enumerate(pieces) for _ in word])
             example.ids, example.owners, example.pool = tuple(sides), tuple(owners), examples
         long = [example for example in examples if self.full_length(example) > self.max_length]
-        self.cut_phrases = sum(len(example.alignments) - len(self._usable(example)[0]) for example in long)
+        self.cut_phrases = sum(len(example.alignments) - len(self._aligned(example, *self._sequence(example, example)[1:]))
+                               for example in long)
         return len(long)
 
     def note(self) -> str:
+        """Say how many phrases truncation costs."""
         return f"{self.cut_phrases:,} aligned phrases are cut by truncation, and left out" if self.cut_phrases else ""
 
     def full_length(self, example: PhraseExample) -> int:
+        """Return the tokens of the pair in one sequence, before truncation."""
         return sum(map(len, example.ids)) + 3
 
     # ---- examples -> batch -------------------------------------------------------------------------------------------
 
     def _sequence(self, first: PhraseExample, second: PhraseExample
-                  ) -> tuple[tuple[list[int], list[int]], dict[Span, Span], dict[Span, Span]]:
-        """[CLS] first's source [SEP] second's target [SEP], and where both inventories' phrases are in it. A phrase has
-        at least two tokens (the paper's j < k)."""
+                  ) -> tuple[tuple[list[int], list[int]], dict[Span, Phrase], dict[Span, Phrase]]:
+        """Build [CLS] first's source [SEP] second's target [SEP].
+
+        Returns:
+            The sequence, and both sides' phrases by their word spans. A phrase has at least two tokens (the paper's
+            j < k).
+        """
         sequence = self.tokenizer.build(first.ids[0], second.ids[1], self.max_length)
         segments = sequence[1]
-        kept_target = sum(segments) - 1
-        kept_source = len(segments) - kept_target - 3
-        source = piece_spans(first.owners[0], first.phrases[0], kept_source)
-        target = piece_spans(second.owners[1], second.phrases[1], kept_target)
-        shift = kept_source + 2
-        return (sequence,
-                {span: (a + 1, b + 1) for span, (a, b) in source.items() if b - a > 1},
-                {span: (a + shift, b + shift) for span, (a, b) in target.items() if b - a > 1})
+        target_length = sum(segments) - 1
+        source_length = len(segments) - target_length - 3
 
-    def _usable(self, example: PhraseExample) -> tuple[list[tuple[Span, Span]], tuple]:
-        """The aligned phrases that the sequence holds whole, as word spans, and what `_sequence` made of it."""
-        made = self._sequence(example, example)
-        return [(a[:2], a[2:]) for a in example.alignments if a[:2] in made[1] and a[2:] in made[2]], made
+        def phrases(example: PhraseExample, side: int, length: int, shift: int) -> dict[Span, Phrase]:
+            spans = piece_spans(example.owners[side], example.phrases[side], length)
+            return {span: Phrase(a + shift, b + shift, tuple(example.ids[side][a:b]))
+                    for span, (a, b) in spans.items() if b - a > 1}
+
+        return sequence, phrases(first, 0, source_length, 1), phrases(second, 1, target_length, source_length + 2)
+
+    @staticmethod
+    def _aligned(example: PhraseExample, source: dict[Span, Phrase], target: dict[Span, Phrase]
+                 ) -> list[tuple[Phrase, Phrase]]:
+        """Return the aligned phrases that the sequence holds whole."""
+        return [(source[s0, s1], target[t0, t1]) for s0, s1, t0, t1 in example.alignments
+                if (s0, s1) in source and (t0, t1) in target]
 
     @staticmethod
     def _another(example: PhraseExample, rng: random.Random) -> PhraseExample | None:
-        """A random example of the same split whose target is another sentence; None where none is found."""
+        """Draw an example of the same split whose target is another sentence. None if twenty draws give none."""
         for _ in range(20):
             other = rng.choice(example.pool)
             if other.words[1] != example.words[1]:
                 return other
         return None
 
-    def collate(self, examples: list[PhraseExample]) -> PhraseBatch:
-        """Negatives are drawn anew for every batch in training, and always the same for an example in evaluation."""
+    def collate(self, examples: Sequence[PhraseExample]) -> PhraseBatch:
+        """Turn sentence pairs into a batch of the three classes.
+
+        Negatives are drawn anew for every batch in training, and are always the same for an example in evaluation. A
+        target whose text says the same as the source is no negative.
+        """
         step = int(torch.randint(2**31, ())) if self.training else 0
         sequences, random_sequences = [], []
-        # (sequence, source span, target span, label, example); spans are within the sequence
-        found: list[tuple[int, Span, Span, int, int]] = []
+        pairs: list[PhrasePair] = []
         for number, example in enumerate(examples):
             rng = random.Random(zlib.crc32(f"{step}/{example.id}/{example.sentences[0]}".encode()))
-            usable, (sequence, source, target) = self._usable(example)
+            sequence, source, target = self._sequence(example, example)
             sequences.append(sequence)
-            partners: dict[Span, set[Span]] = {}
-            for s0, s1, t0, t1 in example.alignments:
-                partners.setdefault((s0, s1), set()).add((t0, t1))
-            for s, t in usable:
-                found.append((number, source[s], target[t], PARAPHRASE, number))
-                others = [span for span in target if span not in (partners[s] if self.exclude_aligned else {t})]
-                if others:
-                    found.append((number, source[s], target[rng.choice(others)], IN_PARAPHRASE, number))
-            if self.random_pairs:
-                other = self._another(example, rng)
-                if other is None:
+            aligned = self._aligned(example, source, target)
+            partners = partners_of(aligned)
+            aligned_sources = {(phrase.start, phrase.end) for phrase, _ in aligned}
+
+            def negative(phrase: Phrase, candidates: dict[Span, Phrase], rng: random.Random = rng,
+                         partners: dict = partners) -> Phrase | None:
+                same = partners.get(phrase.text, {phrase.text})
+                others = [candidate for candidate in candidates.values() if candidate.text not in same]
+                return rng.choice(others) if others else None
+
+            for s, t in aligned:
+                pairs.append(PhrasePair(number, s, t, PARAPHRASE, number))
+                other = negative(s, target)
+                if other is not None:
+                    pairs.append(PhrasePair(number, s, other, IN_PARAPHRASE, number))
+            stranger = self._another(example, rng) if self.random_pairs else None
+            if stranger is None:
+                continue
+            sequence, source, target = self._sequence(example, stranger)
+            random_sequences.append(sequence)
+            for s in source.values():
+                if not self.all_random_sources and (s.start, s.end) not in aligned_sources:
                     continue
-                sequence, source, target = self._sequence(example, other)
-                random_sequences.append(sequence)
-                row = len(examples) + len(random_sequences) - 1
-                phrases = list(source) if self.all_random_sources else sorted({s for s, _ in usable if s in source})
-                if target:
-                    for s in phrases:
-                        found.append((row, source[s], target[rng.choice(list(target))], RANDOM, number))
+                other = negative(s, target)
+                if other is not None:
+                    pairs.append(PhrasePair(len(examples) + len(random_sequences) - 1, s, other, RANDOM, number))
         tokens = TokenBatch.from_sequences(sequences + random_sequences, self.tokenizer.pad_id)
-        lengths = [len(ids) for ids, _ in sequences + random_sequences]
-        starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-        spans = np.array([[starts[row] + s[0], starts[row] + s[1], starts[row] + t[0], starts[row] + t[1]]
-                          for row, s, t, _, _ in found], dtype=np.int64).reshape(-1, 4)
-        spans = torch.from_numpy(spans)
+        width = tokens.input_ids.shape[1]
+        spans = torch.tensor([[pair.sequence * width + place for place in (
+            pair.source.start, pair.source.end, pair.target.start, pair.target.end)] for pair in pairs],
+            dtype=torch.int64).reshape(-1, 4)
         return PhraseBatch(tokens, spans[:, :2], spans[:, 2:],
-                           torch.tensor([f[3] for f in found], dtype=torch.int64),
-                           torch.tensor([f[4] for f in found], dtype=torch.int64),
+                           torch.tensor([pair.label for pair in pairs], dtype=torch.int64),
+                           torch.tensor([pair.example for pair in pairs], dtype=torch.int64),
                            torch.tensor([1] * len(sequences) + [0] * len(random_sequences)))
 
     # ---- batch -> logits -> loss, accuracies -------------------------------------------------------------------------
 
-    def outputs(self, encoder: BertModel, batch: PhraseBatch) -> tuple[Tensor | None, Tensor | None]:
-        """(phrase logits [P, 2 or 3], sentence logits [sequences, 2]); None for a task the ablation leaves out."""
-        tokens = batch.tokens
-        output = encoder(tokens.input_ids, tokens.attention_mask, tokens.token_type_ids, packing=tokens.packing,
-                         cls_only=not self.phrasal)
+    def outputs(self, encoder: BertModel, batch: PhraseBatch) -> PhraseOutputs:
+        """Return the logits of both tasks."""
+        output = encode(encoder, batch.tokens, cls_only=not self.phrasal)
         phrases = sentences = None
-        if self.phrasal:
-            hidden = tokens.packing.pack(output.last_hidden_state)  # [N, H]
+        if self.phrase_head is not None:
+            hidden = output.last_hidden_state.flatten(0, 1)  # [B * T, H]
             scores = self.looks(hidden) if self.looks is not None else None
-            hs = pool_spans(hidden, batch.source, self.span_pooling, scores)
-            ht = pool_spans(hidden, batch.target, self.span_pooling, scores)
+            hs = pool_spans(hidden, batch.source, self.pooling, scores)
+            ht = pool_spans(hidden, batch.target, self.pooling, scores)
             parts = [hs, ht, hs * ht, (hs - ht).abs()] if self.features == "full" else [hs, ht]
             phrases = self.phrase_head(self.dropout(torch.cat(parts, dim=1)))
-        if self.sentential:
+        if self.sentence_head is not None:
             sentences = self.sentence_head(self.dropout(output.last_hidden_state[:, 0]))
-        return phrases, sentences
+        return PhraseOutputs(phrases, sentences)
 
-    def criterion(self, outputs: tuple[Tensor | None, Tensor | None], batch: PhraseBatch) -> Tensor:
-        phrases, sentences = outputs
+    def criterion(self, outputs: PhraseOutputs, batch: PhraseBatch) -> Tensor:
+        """Compute L_p + L_s, both cross-entropies."""
         loss = torch.zeros((), device=batch.labels.device)
-        if phrases is not None and len(phrases):
-            loss = loss + F.cross_entropy(phrases, batch.labels)
-        if sentences is not None:
-            loss = loss + F.cross_entropy(sentences, batch.sentence_labels)
+        if outputs.phrases is not None and len(outputs.phrases):
+            loss = loss + F.cross_entropy(outputs.phrases, batch.labels)
+        if outputs.sentences is not None:
+            loss = loss + F.cross_entropy(outputs.sentences, batch.sentence_labels)
         return loss
 
-    def divergence(self, first, second) -> Tensor:
-        return sum((super(Phrases, self).divergence(a, b) for a, b in zip(first, second, strict=True)
-                    if a is not None), torch.zeros(()))
+    def divergence(self, first: PhraseOutputs, second: PhraseOutputs) -> Tensor:
+        """Add up both tasks' divergences."""
+        total = torch.zeros(())
+        for one, other in ((first.phrases, second.phrases), (first.sentences, second.sentences)):
+            if one is not None and other is not None and len(one):
+                total = total.to(one.device) + symmetric_divergence(one, other)
+        return total
 
     def predict(self, encoder: BertModel, batch: PhraseBatch) -> Tensor:
-        """[B, 4]: each example's right phrase pairs, phrase pairs, right sentence pairs, sentence pairs."""
-        phrases, sentences = self.outputs(encoder, batch)
+        """Count, for each example, right phrase pairs, phrase pairs, right sentence pairs, sentence pairs: [B, 4]."""
+        outputs = self.outputs(encoder, batch)
         count = int(batch.sentence_labels.sum())  # pairs (s, t), one an example
         counts = torch.zeros(count, 4, device=batch.labels.device)
-        if phrases is not None:
-            right = (phrases.argmax(dim=1) == batch.labels).float()
+        if outputs.phrases is not None:
+            right = (outputs.phrases.argmax(dim=1) == batch.labels).float()
             counts[:, 0].index_add_(0, batch.owners, right)
             counts[:, 1].index_add_(0, batch.owners, torch.ones_like(right))
-        if sentences is not None:
-            right = (sentences.argmax(dim=1) == batch.sentence_labels).float()
+        if outputs.sentences is not None:
+            right = (outputs.sentences.argmax(dim=1) == batch.sentence_labels).float()
             counts[:, 2] = right[:count]
             counts[:, 3] = 1
             if len(right) == 2 * count:
@@ -289,8 +350,9 @@ class Phrases(Task):
                 counts[:, 3] += 1
         return counts
 
-    def metrics(self) -> dict:
-        def share(column: int):
+    def metrics(self) -> dict[str, Callable[[np.ndarray, np.ndarray], float]]:
+        """Return the accuracies of both tasks, where the ablation has them."""
+        def share(column: int) -> Callable[[np.ndarray, np.ndarray], float]:
             def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
                 total = predictions[:, column + 1].sum()
                 return float(predictions[:, column].sum() / total) if total else 0.0

@@ -1,70 +1,123 @@
-"""Pooling: the token vectors of a sequence -> one vector.
+"""Pooling: the token vectors of a sequence, or of a phrase -> one vector.
 
 Functions for [CLS], mean and maximum; a module for structured self-attention (Lin et al. 2017), which learns where to
-look. Padding never takes part, and a sequence without tokens pools to zeros.
+look. Padding never takes part. A sequence without tokens pools to zeros.
 """
+from collections.abc import Callable
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minbert.bert import BertOutput
+from tasks.options import POOLINGS
 
-POOLINGS = ("pooler", "cls", "mean", "max", "attentive")
-CLS_POOLINGS = ("pooler", "cls")  # those that read the first token alone (see BertModel.forward, cls_only)
+CLS_POOLINGS = ("pooler", "cls")  # those that read the first token only
+PENALTY_WEIGHT = 0.03  # of the penalty of attentive pooling, in the loss; our choice
 
 
 def cls_pool(hidden: Tensor, mask: Tensor) -> Tensor:
-    """hidden: [B, T, H], mask: [B, T]. Returns the vectors at position 0, [B, H]."""
+    """Return the vectors at position 0, [B, H]. hidden: [B, T, H], mask: [B, T]."""
     return hidden[:, 0] * mask[:, :1].to(hidden.dtype)
 
 
 def mean_pool(hidden: Tensor, mask: Tensor) -> Tensor:
-    """hidden: [B, T, H], mask: [B, T]. Returns the mean over real tokens, [B, H]."""
+    """Return the mean over real tokens, [B, H]. hidden: [B, T, H], mask: [B, T]."""
     weights = mask.to(hidden.dtype)
     total = torch.bmm(weights.unsqueeze(1), hidden).squeeze(1)
     return total / weights.sum(dim=1, keepdim=True).clamp_min(1)
 
 
 def max_pool(hidden: Tensor, mask: Tensor) -> Tensor:
-    """hidden: [B, T, H], mask: [B, T]. Returns the element-wise maximum over real tokens, [B, H]."""
+    """Return the element-wise maximum over real tokens, [B, H]. hidden: [B, T, H], mask: [B, T]."""
     real = mask.bool().unsqueeze(-1)
     highest = hidden.masked_fill(~real, torch.finfo(hidden.dtype).min).amax(dim=1)
     return highest * real.any(dim=1).to(hidden.dtype)
 
 
-class AttentivePooling(nn.Module):
-    """Structured self-attention (Lin et al. 2017, eqs. 6 to 8): r learned looks at the sequence, averaged.
+def attention_penalty(weights: Tensor) -> Tensor:
+    """Compute ||A A^T - I||^2 (Lin et al. 2017, eq. 8), which keeps the rows of A apart. weights: [B, T, r].
 
-    The paper concatenates the r rows to r * H numbers; their mean keeps every head's width the same.
+    Returns the mean over B.
+    """
+    product = weights.transpose(1, 2) @ weights  # [B, r, r]
+    identity = torch.eye(product.shape[-1], dtype=product.dtype, device=product.device)
+    return (product - identity).square().sum(dim=(1, 2)).mean()
+
+
+class AttentivePooling(nn.Module):
+    """Pool by structured self-attention (Lin et al. 2017, eqs. 6 to 8): the mean of r learned looks at the sequence.
+
+    The paper concatenates the r rows to r * H numbers. Their mean gives every head the same width.
+
+    >>> vectors, penalty = AttentivePooling(8)(torch.randn(2, 5, 8), torch.ones(2, 5))
+    >>> vectors.shape, penalty.shape
+    (torch.Size([2, 8]), torch.Size([]))
     """
 
     def __init__(self, hidden_size: int, attention_size: int = 64, rows: int = 4):
         super().__init__()
         self.first = nn.Linear(hidden_size, attention_size, bias=False)  # W_s1
         self.second = nn.Linear(attention_size, rows, bias=False)  # W_s2
-        self.last_penalty = torch.zeros(())
 
-    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """[B, T, H], [B, T] -> [B, H]; leaves the penalty of this call in `last_penalty`."""
+    def forward(self, hidden: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Pool [B, T, H] with a mask [B, T]. Returns the vectors [B, H] and the penalty of `attention_penalty`."""
         scores = self.second(self.first(hidden).tanh())  # [B, T, r]
         real = mask.bool().unsqueeze(-1)
         weights = scores.masked_fill(~real, torch.finfo(scores.dtype).min).softmax(dim=1)
         weights = weights * real.any(dim=1, keepdim=True).to(weights.dtype)
-        self.last_penalty = attention_penalty(weights)
-        return (weights.transpose(1, 2) @ hidden).mean(dim=1)  # [B, r, T] @ [B, T, H], then the mean row
+        # [B, r, T] @ [B, T, H], then the mean row
+        return (weights.transpose(1, 2) @ hidden).mean(dim=1), attention_penalty(weights)
 
 
-def attention_penalty(weights: Tensor) -> Tensor:
-    """||A A^T - I||^2 (Lin et al. 2017, eq. 8), which keeps the rows apart. weights: [B, T, r]. Mean over B."""
-    product = weights.transpose(1, 2) @ weights  # [B, r, r]
-    return (product - torch.eye(product.shape[-1], dtype=product.dtype, device=product.device)).square().sum(
-        dim=(1, 2)).mean()
+# The one registry. A function takes the encoder's output and the mask [B, T], and returns [B, H].
+_FUNCTIONS: dict[str, Callable[[BertOutput, Tensor], Tensor]] = {
+    "pooler": lambda output, mask: output.pooler_output,
+    "cls": lambda output, mask: cls_pool(output.last_hidden_state, mask),
+    "mean": lambda output, mask: mean_pool(output.last_hidden_state, mask),
+    "max": lambda output, mask: max_pool(output.last_hidden_state, mask),
+}
+assert set(_FUNCTIONS) | {"attentive"} == set(POOLINGS)
 
 
-def pool(output: BertOutput, mask: Tensor, kind: str, attentive: AttentivePooling | None = None) -> Tensor:
-    """One vector a sequence, [B, H], by the name a recipe gives."""
-    if kind == "pooler":
-        return output.pooler_output
-    if kind == "attentive":
-        return attentive(output.last_hidden_state, mask)
-    functions = {"cls": cls_pool, "mean": mean_pool, "max": max_pool}
-    return functions[kind](output.last_hidden_state, mask)
+def pool(output: BertOutput, mask: Tensor, kind: str) -> Tensor:
+    """Pool by a function without parameters. Returns one vector a sequence, [B, H].
+
+    Args:
+        output: of the encoder.
+        mask: [B, T].
+        kind: one of POOLINGS but attentive, which has parameters (AttentivePooling).
+
+    Raises:
+        ValueError: the kind is unknown.
+    """
+    if kind not in _FUNCTIONS:
+        raise ValueError(f"pooling is {kind!r}; expected one of {', '.join(_FUNCTIONS)}")
+    return _FUNCTIONS[kind](output, mask)
+
+
+def pool_spans(hidden: Tensor, spans: Tensor, pooling: str, scores: Tensor | None = None) -> Tensor:
+    """Pool spans of tokens. Returns one vector a span, [P, H].
+
+    Args:
+        hidden: [N, H] hidden states of all tokens of a batch.
+        spans: [P, 2] half-open ranges of rows of `hidden`, none empty.
+        pooling: max, mean or attentive.
+        scores: [N, r] of pooling "attentive": each of r looks is a softmax over the span's tokens (Lin et al. 2017).
+            The result is their mean.
+    """
+    lengths = spans[:, 1] - spans[:, 0]
+    offsets = lengths.cumsum(0) - lengths
+    owners = torch.repeat_interleave(torch.arange(len(spans), device=hidden.device), lengths)
+    places = torch.arange(len(owners), device=hidden.device) - offsets[owners] + spans[owners, 0]  # [F]
+    if pooling in ("max", "mean"):
+        return F.embedding_bag(places, hidden, offsets, mode=pooling)
+    assert scores is not None
+    of_tokens = scores[places]  # [F, r]
+    # A shift leaves a softmax as it is. The span's own maximum keeps the exponentials in range.
+    highest = of_tokens.new_full((len(spans), of_tokens.shape[1]), -torch.inf)
+    highest = highest.scatter_reduce(0, owners[:, None].expand_as(of_tokens), of_tokens.detach(), "amax")
+    weights = (of_tokens - highest[owners]).exp()
+    weights = weights / torch.zeros_like(highest).index_add(0, owners, weights)[owners]
+    return hidden.new_zeros(len(spans), hidden.shape[1]).index_add(
+        0, owners, hidden[places] * weights.mean(dim=1, keepdim=True))

@@ -1,190 +1,151 @@
 """The Task contract: what the trainer may ask of a task, whatever the task is.
 
-A task reads its files, turns examples into batches, a batch into outputs, outputs into a loss and into predictions,
-and writes predictions. It owns its head. The trainer never asks which task it has.
+A task reads its files, turns examples into batches, a batch into outputs, outputs into a loss and into predictions, and
+writes predictions. It owns its head. The trainer never asks which task it has.
 """
 from array import array
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from corpora.disklist import DiskList
+from corpora.examples import Dataset, Example
+from corpora.files import write_text
+from minbert.batch import TokenBatch
 from minbert.bert import BertModel, BertOutput, Layer, initialize
 from minbert.config import BertConfig
-from minbert.dropout import Dropout
-from minbert.packing import Packing
 from minbert.tokenizer import BertTokenizer
-from minbert.weights import write_atomically
+from tasks.encoding import encode
 from tasks.losses import symmetric_divergence
-from tasks.pooling import CLS_POOLINGS, AttentivePooling, pool
+from tasks.options import TaskOptions
+from tasks.pooling import CLS_POOLINGS, PENALTY_WEIGHT, AttentivePooling, pool
 
 TOKENIZED_TOGETHER = 10_000  # examples
-LARGE_FILE = 64 << 20  # bytes; the examples of a larger file stay on disk
-TOKENS_PER_BATCH = 4096  # of an evaluation batch, padding included: its activations should fit a processor's cache
-
-
-@dataclass(slots=True)  # there may be a million of them
-class Example:
-    id: str
-    sentences: tuple[str, ...]
-    label: float | None = None  # a class (whole number) or a score; None where the file has none
-    ids: tuple[Sequence[int], ...] = ()  # each sentence's token ids, without [CLS] and [SEP]; `tokenize` fills them in
-
-    def to_list(self) -> list:
-        return [self.id, self.sentences, self.label, [list(ids) for ids in self.ids]]
-
-    @classmethod
-    def from_list(cls, values: list) -> "Example":
-        identifier, sentences, label, ids = values
-        return cls(identifier, tuple(sentences), label, tuple(array("i", numbers) for numbers in ids))
-
-
-def example_list(on_disk: bool) -> list[Example] | DiskList:
-    """An empty list for examples to be appended to."""
-    return DiskList(Example.to_list, Example.from_list) if on_disk else []
-
-
-def examples_of(path: Path) -> list[Example] | DiskList:
-    """The same for the examples of a file: on disk if they may be many."""
-    path = Path(path)
-    return example_list(path.is_file() and path.stat().st_size > LARGE_FILE)
-
-
-def joined(parts: list[Sequence[Example]]) -> Sequence[Example]:
-    """Several files' examples in one list: on disk where one of them is."""
-    if len(parts) == 1:
-        return parts[0]
-    together = example_list(any(isinstance(part, DiskList) for part in parts))
-    for part in parts:
-        for example in part:
-            together.append(example)
-    return together
-
-
-@dataclass
-class Dataset:
-    """One file: its usable examples, and what was left out and why."""
-
-    path: Path
-    examples: Sequence[Example]
-    skipped: list[tuple[int, str]] = field(default_factory=list)  # (line, reason)
-
-    def report(self) -> str:
-        text = f"{self.path}: {len(self.examples):,} examples"
-        if self.skipped:
-            reasons = Counter(reason for _, reason in self.skipped)
-            where = ", ".join(str(line) for line, _ in self.skipped[:5]) + (", ..." if len(self.skipped) > 5 else "")
-            text += (f"; {len(self.skipped):,} rows left out ("
-                     + ", ".join(f"{count} {reason}" for reason, count in reasons.items()) + f"; lines {where})")
-        return text
-
-
-@dataclass
-class TokenBatch:
-    """Sequences padded to the longest, with the indices that pack them."""
-
-    input_ids: Tensor  # [B, T]
-    attention_mask: Tensor  # bool [B, T]
-    token_type_ids: Tensor  # [B, T]
-    packing: Packing
-
-    @classmethod
-    def from_sequences(cls, sequences: Sequence[tuple[list[int], list[int]]], pad_id: int) -> "TokenBatch":
-        """sequences: (input_ids, token_type_ids) each."""
-        lengths = np.array([len(ids) for ids, _ in sequences])
-        mask = np.arange(lengths.max(initial=1)) < lengths[:, None]
-        input_ids = np.full(mask.shape, pad_id, dtype=np.int64)
-        types = np.zeros(mask.shape, dtype=np.int64)
-        input_ids[mask] = np.concatenate([ids for ids, _ in sequences])
-        types[mask] = np.concatenate([segment for _, segment in sequences])
-        attention_mask = torch.from_numpy(mask)
-        return cls(torch.from_numpy(input_ids), attention_mask, torch.from_numpy(types),
-                   Packing.from_mask(attention_mask))
-
-    def to(self, device: torch.device) -> "TokenBatch":
-        return TokenBatch(*(t.to(device, non_blocking=True)
-                            for t in (self.input_ids, self.attention_mask, self.token_type_ids)),
-                          packing=self.packing.to(device))
-
-    @property
-    def tokens(self) -> int:
-        return len(self.packing.positions)
 
 
 @dataclass
 class Batch:
-    tokens: TokenBatch  # a pair's two sentences, where each is a sequence: first all first ones, then all second ones
+    """Hold a batch of examples."""
+
+    tokens: TokenBatch  # where each sentence is a sequence: first all first sentences, then all second ones, ...
     labels: Tensor | None  # [B]
     groups: Tensor  # [sequences]: equal numbers for equal sequences
 
     def to(self, device: torch.device) -> "Batch":
+        """Copy the batch to a device."""
         return Batch(self.tokens.to(device), None if self.labels is None else self.labels.to(device),
                      self.groups.to(device))
 
 
-def cut(order: Sequence[int], lengths: Sequence[int], batch_size: int, token_budget: int | None) -> list[list[int]]:
-    """Cuts an order into batches of batch_size or, with a budget, of at most that many tokens, padding included."""
-    if token_budget is None:
-        return [list(order[i:i + batch_size]) for i in range(0, len(order), batch_size)]
-    batches: list[list[int]] = []
-    longest = 0
-    for index in order:
-        longest = max(longest, lengths[index]) if batches else lengths[index]
-        if not batches or longest * (len(batches[-1]) + 1) > token_budget:
-            batches.append([])
-            longest = lengths[index]
-        batches[-1].append(index)
-    return batches
+@dataclass
+class Outputs:
+    """Hold what the loss and the prediction are made of."""
+
+    values: Tensor  # logits [B, C], scores [B], or sentence vectors [sequences, H]
+    penalty: Tensor  # a number that the loss adds: of attentive pooling, else 0
+
+    def detach(self) -> "Outputs":
+        """Cut the outputs off from the graph."""
+        return Outputs(self.values.detach(), self.penalty.detach())
+
+
+class TrainerTask(Protocol):
+    """List what training asks of a task at a step. A Task satisfies it, and so does distributed.ShardedTask."""
+
+    def length(self, example: Any) -> int:
+        """Return the tokens of the example's longest sequence."""
+
+    def collate(self, examples: Sequence[Any]) -> Any:
+        """Turn examples into a batch."""
+
+    def outputs(self, encoder: BertModel, batch: Any) -> Any:
+        """Run encoder and head."""
+
+    def criterion(self, outputs: Any, batch: Any) -> Tensor:
+        """Compute the loss of outputs, penalties included."""
+
+    def divergence(self, first: Any, second: Any) -> Tensor:
+        """Say how far apart two outputs for the same batch are."""
+
+    def observe(self, outputs: Any, batch: Any):
+        """Take note of a training batch's outputs."""
 
 
 class NewLayers(nn.Module):
-    """Transformer layers of a task's own, on top of the shared encoder (which may be frozen below them)."""
+    """Hold transformer layers of a task's own, for the top of the shared encoder (which may be frozen below them).
+
+    >>> layers = NewLayers(BertConfig(vocab_size=9, hidden_size=8, num_attention_heads=2), count=1)
+    >>> sorted(name for name, _ in layers.named_parameters())[0]
+    'layer.0.attention.output.LayerNorm.bias'
+    """
 
     def __init__(self, config: BertConfig, count: int):
         super().__init__()
         self.layer = nn.ModuleList(Layer(config) for _ in range(count))
         initialize(self, config)
 
-    def forward(self, output: BertOutput, packing: Packing) -> BertOutput:
-        hidden = packing.pack(output.last_hidden_state)
-        for layer in self.layer:
-            hidden, _ = layer(hidden, packing)
-        # The pooler's tanh layer belongs to the encoder below; over new layers its input is the first token itself.
-        return BertOutput(packing.unpack(hidden), packing.first(hidden))
+    def forward(self, encoder: BertModel, output: BertOutput, mask: Tensor) -> BertOutput:
+        """Run the layers on an encoder's output.
+
+        Args:
+            encoder: knows how to run layers.
+            output: of the encoder.
+            mask: bool [B, T].
+        """
+        hidden = encoder.run_layers(self.layer, output.last_hidden_state, mask)[0][-1]
+        # The pooler's tanh layer belongs to the encoder below. Over new layers its input, the first token, is used.
+        return BertOutput(hidden, hidden[:, 0])
 
 
 class Task(nn.Module):
-    """Subclasses set `metric` and `classes`, and define `read`, `outputs`, `criterion`, `predict_from`, `metrics`."""
+    """Do what all tasks do alike.
+
+    Subclasses set `metric` and `classes`, and define `read`, `outputs`, `criterion`, `predict_from` and `metrics`.
+
+    Args:
+        name: the task's name in the recipe.
+        tokenizer: of the encoder.
+        config: of the encoder.
+        options: of the task; fields that are None take the defaults of tasks/options.py.
+    """
 
     metric: str  # the one that decides which epoch was best; higher is better
     classes: int | None = None  # None for a regression
     sequences_per_example = 1
 
-    def __init__(self, name: str, tokenizer: BertTokenizer, config: BertConfig, max_length: int = 128,
-                 dropout: float = 0.3, pooling: str = "mean", new_layers: int = 0):
+    def __init__(self, name: str, tokenizer: BertTokenizer, config: BertConfig, options: TaskOptions):
         super().__init__()
+        options = options.filled()
+        assert options.max_length is not None and options.dropout is not None
         self.name = name
         self.tokenizer = tokenizer
-        self.max_length = min(max_length, config.max_position_embeddings)
+        self.max_length = min(options.max_length, config.max_position_embeddings)
         self.hidden_size = config.hidden_size
-        self.pooling = pooling
-        self.dropout = Dropout(dropout)
-        self.attentive = AttentivePooling(config.hidden_size) if pooling == "attentive" else None
-        self.new_layers = NewLayers(config, new_layers) if new_layers else None
+        self.pooling = options.pooling
+        self.dropout = nn.Dropout(options.dropout)
+        self.attentive = AttentivePooling(config.hidden_size) if options.pooling == "attentive" else None
+        self.new_layers = NewLayers(config, options.new_layers) if options.new_layers else None
 
     # ---- file -> examples -> batch -----------------------------------------------------------------------------------
 
     def read(self, path: Path, split: str) -> Dataset:
-        """split: train, dev or test; labels of a test file are not read. Raises ValueError with file and line."""
+        """Read a file. split: train, dev or test; labels of a test file are not read.
+
+        Raises:
+            ValueError: with file and line, where the file makes no sense.
+        """
         raise NotImplementedError
 
-    def tokenize(self, examples: list[Example] | DiskList) -> int:
-        """Fills in each example's token ids, once for all epochs. Returns how many max_length will cut."""
+    def tokenize(self, examples: Any) -> int:
+        """Fill in each example's token ids, once for all epochs. Returns how many examples max_length will cut.
+
+        examples: a list or a DiskList.
+        """
         too_long = 0
         # Some at a time, and into arrays: four bytes a token, where a list of numbers takes ten times as many.
         for start in range(0, len(examples), TOKENIZED_TOGETHER):
@@ -193,26 +154,28 @@ class Task(nn.Module):
             for example in some:
                 example.ids = tuple(array("i", next(ids)) for _ in example.sentences)
                 too_long += self.full_length(example) > self.max_length
-            examples[start:start + TOKENIZED_TOGETHER] = some  # a list on disk gave us copies
+            if isinstance(examples, DiskList):  # it gave us copies
+                examples[start:start + TOKENIZED_TOGETHER] = some
         return too_long
 
-    def sequences(self, examples: list[Example]) -> list[tuple[list[int], list[int]]]:
-        """The sequences of a batch. Here: one an example, of its only sentence."""
+    def sequences(self, examples: Sequence[Example]) -> list[tuple[list[int], list[int]]]:
+        """Return the sequences of a batch, (input_ids, token_type_ids) each: here one an example, of its sentence."""
         return [self.tokenizer.build(example.ids[0], max_length=self.max_length) for example in examples]
 
     def note(self) -> str:
-        """What else there is to say of the split that was just tokenized."""
+        """Say what else there is to say of the split that was just tokenized."""
         return ""
 
-    def full_length(self, example: Example) -> int:
-        """Tokens of the example's longest sequence, before truncation."""
+    def full_length(self, example: Any) -> int:
+        """Return the tokens of the example's longest sequence, before truncation."""
         return max(len(ids) for ids in example.ids) + 2
 
-    def length(self, example: Example) -> int:
-        """Tokens of the example's longest sequence: what batches are sorted by."""
+    def length(self, example: Any) -> int:
+        """Return the tokens of the example's longest sequence. Batches are sorted by it."""
         return min(self.max_length, self.full_length(example))
 
-    def collate(self, examples: list[Example]) -> Batch:
+    def collate(self, examples: Sequence[Any]) -> Any:
+        """Turn examples into a Batch."""
         sequences = self.sequences(examples)
         numbers: dict[tuple, int] = {}
         groups = [numbers.setdefault(tuple(ids), len(numbers)) for ids, _ in sequences]
@@ -224,58 +187,63 @@ class Task(nn.Module):
 
     # ---- batch -> outputs -> loss, predictions -----------------------------------------------------------------------
 
-    def encode(self, encoder: BertModel, tokens: TokenBatch) -> Tensor:
-        """One vector a sequence, [B, H]."""
-        output = encoder(tokens.input_ids, tokens.attention_mask, tokens.token_type_ids, packing=tokens.packing,
-                         cls_only=self.pooling in CLS_POOLINGS and self.new_layers is None)
+    def encode(self, encoder: BertModel, tokens: TokenBatch) -> tuple[Tensor, Tensor]:
+        """Return one vector a sequence, [sequences, H], and the penalty that pooling asks for."""
+        output = encode(encoder, tokens, cls_only=self.pooling in CLS_POOLINGS and self.new_layers is None)
         if self.new_layers is not None:
-            output = self.new_layers(output, tokens.packing)
-        return pool(output, tokens.attention_mask, self.pooling, self.attentive)
+            output = self.new_layers(encoder, output, tokens.attention_mask)
+        if self.attentive is not None:
+            vectors, penalty = self.attentive(output.last_hidden_state, tokens.attention_mask)
+            return vectors, PENALTY_WEIGHT * penalty
+        vectors = pool(output, tokens.attention_mask, self.pooling)
+        return vectors, vectors.new_zeros(())
 
-    def outputs(self, encoder: BertModel, batch: Batch) -> Tensor:
-        """What the loss and the prediction are made of: logits [B, C], scores [B], or sentence vectors."""
+    def outputs(self, encoder: BertModel, batch: Any) -> Any:
+        """Run encoder and head."""
         raise NotImplementedError
 
-    def criterion(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """The loss, a mean over this batch's own rows."""
+    def criterion(self, outputs: Any, batch: Any) -> Tensor:
+        """Compute the loss, a mean over this batch's own rows, and add the penalty."""
         raise NotImplementedError
 
-    def loss(self, encoder: BertModel, batch: Batch) -> Tensor:
-        return self.regularized(self.criterion(self.outputs(encoder, batch), batch))
+    def loss(self, encoder: BertModel, batch: Any) -> Tensor:
+        """Compute the loss of a batch."""
+        return self.criterion(self.outputs(encoder, batch), batch)
 
-    def regularized(self, loss: Tensor) -> Tensor:
-        """Adds what the task's own parts ask for: the penalty of attentive pooling (its weight is ours)."""
-        return loss if self.attentive is None else loss + 0.03 * self.attentive.last_penalty
+    def divergence(self, first: Any, second: Any) -> Tensor:
+        """Say how far apart two outputs for the same batch are (for R-Drop and SMART). Here they are logits."""
+        return symmetric_divergence(first.values, second.values)
 
-    def divergence(self, first: Tensor, second: Tensor) -> Tensor:
-        """How far apart two outputs for the same batch are (for R-Drop and SMART)."""
-        return symmetric_divergence(first, second)
+    def observe(self, outputs: Any, batch: Any):
+        """Take note of a training batch's outputs. Most tasks need not."""
 
-    def predict_from(self, outputs: Tensor) -> Tensor:
+    def predict_from(self, outputs: Any) -> Tensor:
+        """Turn outputs into predictions [B]: classes or scores, as the prediction file writes them."""
         raise NotImplementedError
 
-    def predict(self, encoder: BertModel, batch: Batch) -> Tensor:
-        """[B]: classes or scores, as the prediction file writes them."""
+    def predict(self, encoder: BertModel, batch: Any) -> Tensor:
+        """Predict a batch, [B]."""
         return self.predict_from(self.outputs(encoder, batch))
 
     # ---- predictions -> score, file ----------------------------------------------------------------------------------
 
-    def metrics(self) -> dict:
-        """Metric name -> function of (predictions, labels)."""
+    def metrics(self) -> dict[str, Callable[[np.ndarray, np.ndarray], float]]:
+        """Return the metrics by name: functions of (predictions, labels)."""
         raise NotImplementedError
 
-    prediction_header: str | None = "id \t Prediction "  # None: this task's predictions are no one's answer
+    prediction_header: str | None = "id \t Prediction "  # None: nobody hands in this task's predictions
 
     def prediction_file(self, split: str) -> str:
-        """The file's name in the run's predictions/."""
+        """Return the file's name in the run's predictions/."""
         return f"{self.name}-{split}-output.csv"
 
     def format_prediction(self, prediction: float) -> str:
+        """Write a prediction as the course does."""
         return str(int(prediction)) if self.classes is not None else repr(float(prediction))
 
-    def write_predictions(self, path: Path, examples: list[Example], predictions: np.ndarray):
-        """The course's file: a header, then `{id} , {prediction} ` a row, in file order."""
-        lines = [self.prediction_header] + [
+    def write_predictions(self, path: Path, examples: Sequence[Example], predictions: np.ndarray):
+        """Write the course's file: a header, then `{id} , {prediction} ` a row, in file order."""
+        lines = [self.prediction_header or ""] + [
             f"{example.id} , {self.format_prediction(prediction)} "
             for example, prediction in zip(examples, predictions, strict=True)]
-        write_atomically(path, lambda temporary: temporary.write_text("\n".join(lines) + "\n", encoding="utf-8"))
+        write_text(path, "\n".join(lines) + "\n")

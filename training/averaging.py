@@ -13,6 +13,14 @@ SWA_FROM = 0.75  # fraction of the stage's steps after which swa begins
 
 
 class WeightAverage:
+    """Average a model's trainable parameters over steps.
+
+    Args:
+        kind: ema or swa.
+        decay: of the moving average.
+        model: whose parameters.
+    """
+
     def __init__(self, kind: str, decay: float, model: nn.Module):
         self.kind, self.decay = kind, decay
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -21,7 +29,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, step: int, total: int):
-        """After step `step` (from 0) of `total`."""
+        """Take in the parameters after step `step` (from 0) of `total`."""
         if self.kind == "swa" and step < SWA_FROM * total:
             return
         self.count += 1
@@ -34,12 +42,12 @@ class WeightAverage:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Inside, the model has the averaged weights."""
+        """Give the model the averaged weights inside."""
         if self.count == 0:
             yield
             return
         with torch.no_grad():
-            kept = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
+            own = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
             for name, parameter in self.parameters.items():
                 parameter.copy_(self.mean[name])
         try:
@@ -47,4 +55,4 @@ class WeightAverage:
         finally:
             with torch.no_grad():
                 for name, parameter in self.parameters.items():
-                    parameter.copy_(kept[name])
+                    parameter.copy_(own[name])

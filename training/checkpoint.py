@@ -11,26 +11,34 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from minbert.weights import read_tensors, write_atomically
+from corpora.files import write_atomically, write_json
+from minbert.weights import read_tensors
 
 STATE = "state.json"
 
 
+def save_tensors(path: Path, tensors: dict[str, Tensor]):
+    """Write tensors atomically. Raise OSError that names the file where that fails, say because the disk is full."""
+    try:
+        write_atomically(path, lambda temporary: safetensors.torch.save_file(tensors, temporary))
+    except safetensors.SafetensorError as error:
+        raise OSError(f"{path}: {(str(error).splitlines() or [''])[0]}") from None
+
+
 def save_state(directory: Path, tensors: dict[str, Tensor], values: dict):
-    """Replaces the state in the directory. values: what JSON can hold."""
+    """Replace the state in the directory. values: what JSON can hold."""
     directory.mkdir(parents=True, exist_ok=True)
     name = f"state-{values['stage']}-{values['step']}.safetensors"
     plain = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
-    write_atomically(directory / name, lambda path: safetensors.torch.save_file(plain, path))
-    text = json.dumps({**values, "tensors": name}, indent=1) + "\n"
-    write_atomically(directory / STATE, lambda path: path.write_text(text, encoding="utf-8"))
+    save_tensors(directory / name, plain)
+    write_json(directory / STATE, {**values, "tensors": name})
     for old in directory.glob("state-*.safetensors"):
         if old.name != name:
             old.unlink()
 
 
 def load_state(directory: Path) -> tuple[dict[str, Tensor], dict] | None:
-    """The state in the directory, or None. Raises ValueError where it is damaged."""
+    """Return the state in the directory, or None if there is none. Raises ValueError where it is damaged."""
     path = directory / STATE
     if not path.exists():
         return None
@@ -43,13 +51,13 @@ def load_state(directory: Path) -> tuple[dict[str, Tensor], dict] | None:
 
 
 def save_model(path: Path, model: nn.Module):
-    """All parameters and buffers of encoder and tasks."""
+    """Save all parameters and buffers of encoder and tasks."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    write_atomically(path, lambda temporary: safetensors.torch.save_file(tensors, temporary))
+    save_tensors(path, tensors)
 
 
 def load_model(path: Path, model: nn.Module):
-    """Raises ValueError where a name or a shape differs: a checkpoint fits its model exactly or not at all."""
+    """Load a checkpoint. Raise ValueError where a name or a shape differs: it fits its model exactly or not at all."""
     tensors = read_tensors(path)
     expected = model.state_dict()
     missing, unexpected = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())

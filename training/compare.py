@@ -21,11 +21,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
 
-from minbert.weights import write_atomically
+from corpora.files import write_text
 from tasks.metrics import accuracy, pearson
 from training.recipe import load_recipe
+from training.significance import mcnemar, paired_bootstrap, williams
 
 PROGRAM = Path(__file__).resolve().parent.parent / "train_multitask.py"
 LEADERBOARD = (("sst", "accuracy"), ("para", "accuracy"), ("sts", "pearson"))
@@ -55,42 +55,6 @@ class Row:
     published: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0  # of training, mean over seeds
     train_size: int | None = None
-
-
-# ---- tests of a difference -------------------------------------------------------------------------------------------
-
-
-def mcnemar(first: np.ndarray, second: np.ndarray) -> float:
-    """Exact two-sided McNemar test. first, second: bool, whether each system was right on each example."""
-    only_first, only_second = int(np.sum(first & ~second)), int(np.sum(~first & second))
-    total = only_first + only_second
-    return float(stats.binomtest(min(only_first, only_second), total, 0.5).pvalue) if total else 1.0
-
-
-def williams(gold: np.ndarray, first: np.ndarray, second: np.ndarray) -> float:
-    """Two-sided Williams test that two systems' correlations with the same gold scores are equal."""
-    n = len(gold)
-    r12, r13, r23 = pearson(gold, first), pearson(gold, second), pearson(first, second)
-    k = 1 - r12**2 - r13**2 - r23**2 + 2 * r12 * r13 * r23
-    denominator = 2 * k * (n - 1) / (n - 3) + (r12 + r13) ** 2 / 4 * (1 - r23) ** 3 if n > 3 else 0.0
-    if denominator <= 1e-300:
-        return 1.0
-    t = (r12 - r13) * math.sqrt((n - 1) * (1 + r23) / denominator)
-    return float(2 * stats.t.sf(abs(t), n - 3))
-
-
-def paired_bootstrap(metric, gold: np.ndarray, first: np.ndarray, second: np.ndarray, samples: int = 1000,
-                     seed: int = 0) -> float:
-    """Two-sided p of the difference metric(second) - metric(first): how often resampled differences, centred on the
-    observed one, are at least as large."""
-    observed = metric(second, gold) - metric(first, gold)
-    generator = np.random.default_rng(seed)
-    extreme = 0
-    for _ in range(samples):
-        rows = generator.integers(0, len(gold), len(gold))
-        difference = metric(second[rows], gold[rows]) - metric(first[rows], gold[rows])
-        extreme += abs(difference - observed) >= abs(observed)
-    return (extreme + 1) / (samples + 1)
 
 
 # ---- running ---------------------------------------------------------------------------------------------------------
@@ -285,7 +249,7 @@ def main(arguments: list[str] | None = None) -> int:
         rows = summarize(jobs)
         for name, content in (("comparison.md", markdown(rows)), ("comparison.csv", comma_separated(rows)),
                               ("comparison.json", json.dumps([asdict(row) for row in rows], indent=1) + "\n")):
-            write_atomically(options.out / name, lambda path, text=content: path.write_text(text, encoding="utf-8"))
+            write_text(options.out / name, content)
         print(markdown(rows), end="")
         for failure in failures:
             print(f"error: {failure}", file=sys.stderr)

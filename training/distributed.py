@@ -15,29 +15,34 @@ import torch
 import torch.distributed
 from torch import Tensor
 
+from corpora.examples import Example
 from minbert.bert import BertModel
-from tasks.task import Batch, Example, Task, TokenBatch
+from tasks.task import Batch, Outputs, Task
 
 
 @dataclass(frozen=True)
 class World:
-    """Which of how many processes this one is. A process alone is World(0, 1)."""
+    """Say which of how many processes this one is. A process alone is World(0, 1).
+
+    >>> World().first
+    True
+    """
 
     rank: int = 0
     size: int = 1
 
     @property
     def first(self) -> bool:
-        """The one that prints and writes files."""
+        """Tell whether this is the process that prints and writes files."""
         return self.rank == 0
 
     def wait(self):
-        """Until all processes are here."""
+        """Wait until all processes are here."""
         if self.size > 1:
             torch.distributed.barrier()
 
     def add_up(self, tensors: Sequence[Tensor]):
-        """Each tensor becomes its sum over the processes, in one exchange."""
+        """Make each tensor its sum over the processes, in one exchange."""
         if self.size > 1 and tensors:
             flat = torch.cat([tensor.flatten() for tensor in tensors])
             torch.distributed.all_reduce(flat)
@@ -45,19 +50,19 @@ class World:
                 tensor.copy_(part.view_as(tensor))
 
     def gather(self, value) -> list:
-        """Every process's value, in the order of their ranks."""
+        """Return every process's value, in the order of their ranks."""
         if self.size == 1:
             return [value]
-        found = [None] * self.size
-        torch.distributed.all_gather_object(found, value)
-        return found
+        values: list = [None] * self.size
+        torch.distributed.all_gather_object(values, value)
+        return values
 
 
 ALONE = World()
 
 
 def join(use_gpu: bool) -> World:
-    """Joins the processes that torchrun started; a process started otherwise is alone."""
+    """Join the processes that torchrun started. A process that was started otherwise is alone."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return ALONE
     if not torch.distributed.is_initialized():
@@ -66,12 +71,13 @@ def join(use_gpu: bool) -> World:
 
 
 def leave():
+    """Leave the processes, if this one joined any."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
 
 def shards(lengths: Sequence[int], size: int) -> list[list[int]]:
-    """Indices for each process, so that all have about equally many tokens: the longest next, to whoever has least."""
+    """Give each process indices so that all have about equally many tokens: the longest next, to whoever has least."""
     parts: list[list[int]] = [[] for _ in range(size)]
     loads = [0] * size
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
@@ -83,47 +89,66 @@ def shards(lengths: Sequence[int], size: int) -> list[list[int]]:
 
 @dataclass
 class ShardedBatch:
+    """Hold a batch, and what this process encodes of it."""
+
     whole: Batch  # what the loss is about: its labels and groups
     own: Batch  # what this process encodes
     parts: list[list[int]]  # each process's examples
 
-    @property
-    def tokens(self) -> TokenBatch:
-        return self.own.tokens
-
     def to(self, device: torch.device) -> "ShardedBatch":
+        """Copy the batch to a device."""
         return ShardedBatch(self.whole.to(device), self.own.to(device), self.parts)
 
 
 class ShardedTask:
-    """A task in one of several processes: collates and encodes this process's part, and has the loss of the whole."""
+    """A task in one of several processes. It encodes this process's part of a batch, and has the loss of the whole.
+
+    It satisfies tasks.task.TrainerTask.
+    """
 
     def __init__(self, task: Task, world: World):
         self.task, self.world = task, world
-        self.share = 0.0  # of the batch's examples that are this process's
 
     def length(self, example: Example) -> int:
+        """Return the tokens of the example's longest sequence."""
         return self.task.length(example)
 
-    def collate(self, examples: list[Example]) -> ShardedBatch:
+    def collate(self, examples: Sequence[Example]) -> ShardedBatch:
+        """Turn examples into a batch, and this process's part of them into another."""
         parts = shards([self.task.length(example) for example in examples], self.world.size)
-        # A process that a small batch leaves without a part encodes one example for nothing, to keep step.
+        # A small batch may leave a process without a part. It encodes one example for nothing, to keep step.
         own = [examples[index] for index in parts[self.world.rank]] or examples[:1]
         return ShardedBatch(self.task.collate(examples), self.task.collate(own), parts)
 
-    def outputs(self, encoder: BertModel, batch: ShardedBatch) -> Tensor:
-        self.share = len(batch.parts[self.world.rank]) / sum(map(len, batch.parts))
-        return self.task.outputs(encoder, batch.own)
+    def outputs(self, encoder: BertModel, batch: ShardedBatch) -> "ShardedOutputs":
+        """Run encoder and head on this process's part."""
+        own = self.task.outputs(encoder, batch.own)
+        return ShardedOutputs(own, len(batch.parts[self.world.rank]) / sum(map(len, batch.parts)))
 
-    def criterion(self, outputs: Tensor, batch: ShardedBatch) -> Tensor:
-        return self.task.criterion(self._all_outputs(outputs, batch), batch.whole) + 0 * outputs.sum()
+    def criterion(self, outputs: "ShardedOutputs", batch: ShardedBatch) -> Tensor:
+        """Compute the whole batch's loss. Only this process's examples have a gradient."""
+        # The penalty is a mean over this process's sequences. It counts by their share of the batch.
+        whole = Outputs(self._all_values(outputs.own.values, batch), outputs.share * outputs.own.penalty)
+        return self.task.criterion(whole, batch.whole) + 0 * outputs.own.values.sum()
 
-    def _all_outputs(self, outputs: Tensor, batch: ShardedBatch) -> Tensor:
-        """The whole batch's outputs, [k * B, ...] from this process's [k * b, ...], k rows an example (vectors: first
-        all first sentences, then all second ones). Only this process's rows have a gradient."""
+    def divergence(self, first: "ShardedOutputs", second: "ShardedOutputs") -> Tensor:
+        """Return this process's part of the divergence."""
+        return first.share * self.task.divergence(first.own, second.own)
+
+    def observe(self, outputs: "ShardedOutputs", batch: ShardedBatch):
+        """Take note of the whole batch's outputs."""
+        values = self._all_values(outputs.own.values, batch)
+        self.task.observe(Outputs(values, outputs.own.penalty), batch.whole)
+
+    def _all_values(self, values: Tensor, batch: ShardedBatch) -> Tensor:
+        """Put all processes' values together: [k * b, ...] of this process -> [k * B, ...] of the whole batch.
+
+        An example has k rows (of sentence vectors: first all first sentences, then all second ones). Only this process's
+        rows have a gradient.
+        """
         own = batch.parts[self.world.rank]
-        sides = len(outputs) // max(len(own), 1)
-        by_side = outputs.unflatten(0, (sides, -1))  # [k, b, ...]
+        sides = len(values) // max(len(own), 1)
+        by_side = values.unflatten(0, (sides, -1))  # [k, b, ...]
         most = max(map(len, batch.parts))
         padded = by_side.new_zeros(sides, most, *by_side.shape[2:])
         padded[:, :len(own)] = by_side[:, :len(own)].detach()
@@ -133,16 +158,17 @@ class ShardedTask:
         for part, rows in zip(batch.parts, received, strict=True):
             whole[:, part] = rows[:, :len(part)]
         if own:
-            whole = whole.index_copy(1, torch.tensor(own, device=outputs.device), by_side)
+            whole = whole.index_copy(1, torch.tensor(own, device=values.device), by_side)
         return whole.flatten(0, 1)
 
-    # The rest is a mean over this process's rows: it counts by the share of the batch that they are.
 
-    def divergence(self, first: Tensor, second: Tensor) -> Tensor:
-        return self.share * self.task.divergence(first, second)
+@dataclass
+class ShardedOutputs:
+    """Hold a process's own outputs, and the share of the batch that they are."""
 
-    def regularized(self, loss: Tensor) -> Tensor:
-        return loss + self.share * self.task.regularized(torch.zeros_like(loss))
+    own: Outputs
+    share: float
 
-    def loss(self, encoder: BertModel, batch: ShardedBatch) -> Tensor:
-        return self.regularized(self.criterion(self.outputs(encoder, batch), batch))
+    def detach(self) -> "ShardedOutputs":
+        """Cut the outputs off from the graph."""
+        return ShardedOutputs(self.own.detach(), self.share)

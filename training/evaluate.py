@@ -5,15 +5,20 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from corpora.examples import Example
+from minbert.batch import by_tokens
 from minbert.bert import BertModel
+from tasks.encoding import TOKENS_PER_BATCH, evaluating
 from tasks.leaderboard import overall_score
 from tasks.metrics import bootstrap_interval
-from tasks.task import TOKENS_PER_BATCH, Example, Task, cut
+from tasks.task import Task
 from training.distributed import ALONE, World
 
 
 @dataclass
 class Metric:
+    """Hold a measured value and how sure we are of it."""
+
     value: float
     low: float  # 95 % bootstrap interval over examples
     high: float
@@ -22,22 +27,26 @@ class Metric:
 @torch.inference_mode()
 def predict(task: Task, encoder: BertModel, examples: Sequence[Example], device: torch.device, world: World = ALONE
             ) -> np.ndarray:
-    """Predictions in the order of the examples. Batches are made by length, so the order here costs nothing; several
-    processes take turns at them, and all get all predictions."""
-    was_training = encoder.training
-    encoder.eval()
-    task.eval()
+    """Predict examples. Returns the predictions in the order of the examples.
+
+    Batches are made by length, so that padding costs little. Several processes take turns at them, and all get all
+    predictions.
+
+    Args:
+        task, encoder: what predicts.
+        examples: tokenized.
+        device: where.
+        world: the processes.
+    """
     lengths = [task.length(example) for example in examples]
     order = sorted(range(len(examples)), key=lengths.__getitem__)
     budget = max(TOKENS_PER_BATCH // task.sequences_per_example, task.max_length)
-    found = []
-    for indices in cut(order, lengths, 0, budget)[world.rank::world.size]:
-        batch = task.collate([examples[index] for index in indices]).to(device)
-        found.append((indices, task.predict(encoder, batch).cpu().numpy()))
-    encoder.train(was_training)
-    task.train(was_training)
-    found = [part for parts in world.gather(found) for part in parts]
-    places, predictions = zip(*found, strict=True)
+    own = []
+    with evaluating(encoder, task):
+        for indices in by_tokens(order, lengths, budget)[world.rank::world.size]:
+            batch = task.collate([examples[index] for index in indices]).to(device)
+            own.append((indices, task.predict(encoder, batch).cpu().numpy()))
+    places, predictions = zip(*(part for parts in world.gather(own) for part in parts), strict=True)
     in_batches = np.concatenate(predictions)
     result = np.empty_like(in_batches)
     result[np.concatenate(places)] = in_batches
@@ -45,7 +54,7 @@ def predict(task: Task, encoder: BertModel, examples: Sequence[Example], device:
 
 
 def measure(task: Task, predictions: np.ndarray, examples: Sequence[Example]) -> dict[str, Metric]:
-    """Each of the task's metrics, the deciding one first."""
+    """Compute each of the task's metrics, the deciding one first. predictions: in the order of the examples."""
     labels = np.array([example.label for example in examples])
     functions = task.metrics()
     result = {}
@@ -56,7 +65,7 @@ def measure(task: Task, predictions: np.ndarray, examples: Sequence[Example]) ->
 
 
 def selection_score(tasks: dict[str, Task], results: dict[str, dict[str, Metric]]) -> float:
-    """One number to choose epochs by: the mean over tasks, correlations moved to 0..1 as the leaderboard does."""
+    """Return one number to choose epochs by: the mean over tasks. Correlations are moved to 0..1, as the course does."""
     values = []
     for name, metrics in results.items():
         value = metrics[tasks[name].metric].value
@@ -65,7 +74,7 @@ def selection_score(tasks: dict[str, Task], results: dict[str, dict[str, Metric]
 
 
 def leaderboard_score(results: dict[str, dict[str, Metric]]) -> float | None:
-    """The course's score where all three of its tasks were measured."""
+    """Return the course's score if all three of its tasks were measured."""
     try:
         return overall_score(results["sst"]["accuracy"].value, results["para"]["accuracy"].value,
                              results["sts"]["pearson"].value)

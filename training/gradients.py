@@ -1,10 +1,12 @@
 """K tasks' gradients of the shared parameters, kept apart until surgery says how they become one.
 
 Backward's own tensors are kept, not copied: one backward a task, one K x K Gram matrix, one weighted sum. Only shared
-parameters take part; a head is its task's. The table of word embeddings, half of a small encoder, has a gradient in the
-few rows whose words were read: autograd hands it over as a sparse tensor, and only those rows are multiplied and added.
+parameters take part; a head belongs to its task. The table of word embeddings is half of a small encoder, but only the
+rows of words that were read have a gradient. autograd can hand it over as a sparse tensor; then only those rows are
+multiplied and added.
 """
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -13,95 +15,123 @@ from training.distributed import ALONE, World
 
 
 class SharedGradients:
-    """parameters: the shared ones that are trained. rows: most tasks a step; 1 is enough for a plain sum.
+    """Collect the tasks' gradients of one step.
 
-    table: the one of them, if any, that is looked up with sparse gradients, [V, H].
+    Args:
+        parameters: the shared ones that are trained.
+        tasks: how many tasks' gradients are kept apart. 1 is enough for a plain sum.
+        table: the word embeddings, if their gradients may be sparse and they are trained.
+
+    >>> weight = nn.Parameter(torch.tensor([1.0, 2.0]))
+    >>> gradients = SharedGradients([weight], tasks=2)
+    >>> with gradients.collecting():
+    ...     for task in (0, 1):
+    ...         with gradients.of(task):
+    ...             (weight[task] ** 2).backward()
+    >>> gradients.gram().tolist()
+    [[4.0, 0.0], [0.0, 16.0]]
+    >>> gradients.combine(torch.tensor([1.0, 0.5]))
+    >>> weight.grad.tolist()
+    [2.0, 2.0]
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], rows: int, table: nn.Parameter | None = None):
+    def __init__(self, parameters: Sequence[nn.Parameter], tasks: int, table: nn.Embedding | None = None):
         self.parameters = list(parameters)
-        self.table = table
-        self.rows: list[dict[nn.Parameter, Tensor]] = [{} for _ in range(rows)]  # absent: no gradient, as good as zero
+        self.embedding = table
+        self.table = None if table is None else table.weight
+        # Of each task, gradient by parameter. A parameter that is absent has no gradient, which counts as zero.
+        self.rows: list[dict[nn.Parameter, Tensor]] = [{} for _ in range(tasks)]
         # The optimizer wants the table's gradient whole: one buffer for all steps, zero but for the rows in `touched`.
-        self.whole = None if table is None else torch.zeros_like(table)
-        self.touched = torch.zeros(0, dtype=torch.int64, device=None if table is None else table.device)
+        self.whole = None if self.table is None else torch.zeros_like(self.table)
+        self.touched = torch.zeros(0, dtype=torch.int64, device=None if self.table is None else self.table.device)
 
-    def start(self):
-        """Forgets the last step's gradients."""
+    @contextmanager
+    def collecting(self, world: World = ALONE) -> Iterator[None]:
+        """Collect a step's gradients inside. At the end, all become their sums over the processes.
+
+        Inside, the look-up of the table hands over sparse gradients. Afterwards it does what it did before.
+        """
         self.rows = [{} for _ in self.rows]
-        if self.table is not None:
+        before = False
+        if self.embedding is not None:
+            assert self.whole is not None
             self.whole.index_fill_(0, self.touched, 0)
+            before, self.embedding.sparse = self.embedding.sparse, True
+        try:
+            yield
+        finally:
+            if self.embedding is not None:
+                self.embedding.sparse = before
+        self._finish(world)
 
-    def receive(self, row: int):
-        """The next backward adds to this row."""
+    @contextmanager
+    def of(self, task: int) -> Iterator[None]:
+        """Add the gradients of a backward pass inside to those of a task."""
         for parameter in self.parameters:
-            parameter.grad = self.rows[row].get(parameter)
+            parameter.grad = self.rows[task].get(parameter)
+        yield
+        self.rows[task] = {parameter: parameter.grad for parameter in self.parameters if parameter.grad is not None}
 
-    def keep(self, row: int):
-        """Takes what backward left."""
-        self.rows[row] = {parameter: parameter.grad for parameter in self.parameters if parameter.grad is not None}
-
-    def finish(self, world: World = ALONE):
-        """After the last backward: the table's gradients become dense ones, [U, H], of all rows that were touched, and
-        all gradients become their sums over the processes."""
+    def _finish(self, world: World):
+        """Make the table's gradients dense ones, [U, H], of all rows that were touched, and add up over processes."""
         reading = [row for row in self.rows if self.table in row]
         self.touched = self.touched[:0]
-        if reading:
+        if self.table is not None and reading:
             sparse = [row[self.table].coalesce() for row in reading]
             self.touched = torch.cat([gradient.indices()[0] for gradient in sparse]).unique()
             if world.size > 1:
-                everyones = world.gather(self.touched.cpu())
-                self.touched = torch.cat(everyones).unique().to(self.table.device)
+                self.touched = torch.cat(world.gather(self.touched.cpu())).unique().to(self.table.device)
             for row, gradient in zip(reading, sparse, strict=True):
                 dense = gradient.values().new_zeros(len(self.touched), self.table.shape[1])
                 places = torch.searchsorted(self.touched, gradient.indices()[0])
                 row[self.table] = dense.index_copy_(0, places, gradient.values())
         world.add_up([gradient for row in self.rows for gradient in row.values()])
 
-    def _in_rows(self) -> list[list[Tensor | None]]:
-        """For each parameter its gradient in each row, flat."""
-        found = [[row.get(parameter) for row in self.rows] for parameter in self.parameters]
-        return [[None if gradient is None else gradient.flatten() for gradient in gradients] for gradients in found]
+    def _flat(self) -> list[list[Tensor | None]]:
+        """Return, for each parameter, its gradient of each task, flat."""
+        return [[None if (gradient := row.get(parameter)) is None else gradient.flatten() for row in self.rows]
+                for parameter in self.parameters]
 
     def gram(self) -> Tensor:
-        """Inner products of the rows' gradients, [K, K] float64 on the CPU.
+        """Compute the inner products of the tasks' gradients, [K, K] float64 on the CPU.
 
-        By dot products, not a matrix product: those may run in reduced precision (see precision.py).
+        By dot products, not by a matrix product, which may run in reduced precision.
         """
         size = len(self.rows)
         places, products = [], []
-        for gradients in self._in_rows():
+        for gradients in self._flat():
             for i in range(size):
                 for j in range(i, size):
-                    if gradients[i] is not None and gradients[j] is not None:
+                    first, second = gradients[i], gradients[j]
+                    if first is not None and second is not None:
                         places.append((i, j))
-                        products.append(torch.dot(gradients[i], gradients[j]))
+                        products.append(torch.dot(first, second))
         total = torch.zeros(size, size, dtype=torch.float64)
-        # All products before the first is asked for: a GPU is then waited for once.
+        # All products are made before the first is read: a GPU is then waited for once.
         for (i, j), product in zip(places, torch.stack(products).tolist() if products else [], strict=True):
             total[i, j] += product
         return total + total.triu(1).T
 
     def norm(self) -> float:
-        """Euclidean norm of row 0."""
+        """Return the Euclidean norm of the first task's gradients (of all tasks', where they are one sum)."""
         gradients = list(self.rows[0].values())
         if not gradients:
             return 0.0
-        return float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)), dtype=torch.float64))
+        return float(torch.linalg.vector_norm(torch.stack(list(torch._foreach_norm(gradients))), dtype=torch.float64))
 
     def combine(self, weights: Tensor):
-        """Every parameter's .grad becomes the weighted sum of its gradients in the rows."""
-        weights = weights.tolist()
-        for parameter, gradients in zip(self.parameters, self._in_rows(), strict=True):
-            total = None
-            for gradient, weight in zip(gradients, weights, strict=False):  # rows beyond the weights are empty
+        """Make every parameter's .grad the weighted sum of its gradients. weights: [K], or fewer."""
+        factors = weights.tolist()
+        for parameter, gradients in zip(self.parameters, self._flat(), strict=True):
+            total: Tensor | None = None
+            for gradient, factor in zip(gradients, factors, strict=False):  # tasks beyond the weights have none
                 if gradient is None:
                     continue
                 if total is None:
-                    total = gradient if weight == 1 else gradient.mul_(weight)
+                    total = gradient if factor == 1 else gradient.mul_(factor)
                 else:
-                    total.add_(gradient, alpha=weight)
-            if parameter is not self.table:
+                    total.add_(gradient, alpha=factor)
+            if parameter is not self.table or self.whole is None:
                 parameter.grad = None if total is None else total.view_as(parameter)
                 continue
             if total is not None:

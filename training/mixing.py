@@ -7,7 +7,8 @@ and annealed (Stickland & Murray 2019, section 4.1: from proportional towards un
 import random
 from collections.abc import Mapping
 
-MIXINGS = ("cycle", "sequential", "proportional", "square_root", "temperature", "uniform", "annealed")
+DRAWN = ("proportional", "square_root", "temperature", "uniform", "annealed")  # each step draws its tasks
+MIXINGS = ("cycle", "sequential", *DRAWN)
 
 
 def probabilities(sizes: Mapping[str, int], kind: str, temperature: float = 2.0, progress: float = 0.0,

@@ -5,22 +5,15 @@ pooler and the top k layers. Rates: a task's own parameters may have another rat
 (Howard & Ruder 2018; Sun et al. 2019) makes each layer slower than the one above it.
 """
 import re
+from collections.abc import Iterable, Sequence
 
 from torch import nn
 
-from minbert.adamw import parameter_groups
 from minbert.bert import BertModel
-
-_TOP = re.compile(r"top-([1-9][0-9]*)")
-
-
-def check_trainable(text: str):
-    if text not in ("all", "heads") and not _TOP.fullmatch(text):
-        raise ValueError(f"trainable is {text!r}; expected all, heads or top-K with K layers, as in top-4")
 
 
 def layer_of(name: str, layers: int) -> int:
-    """Depth of an encoder parameter: 0 embeddings, 1 to L the layers, L + 1 the pooler."""
+    """Return the depth of an encoder parameter: 0 for embeddings, 1 to L for the layers, L + 1 for the pooler."""
     match = re.match(r"encoder\.layer\.(\d+)\.", name)
     if match:
         return int(match.group(1)) + 1
@@ -28,12 +21,14 @@ def layer_of(name: str, layers: int) -> int:
 
 
 def freeze(encoder: BertModel, trainable: str):
-    """Sets requires_grad of every encoder parameter. Raises ValueError for more layers than there are."""
-    check_trainable(trainable)
+    """Set requires_grad of every encoder parameter.
+
+    trainable: all, heads or top-K. Raises ValueError for more layers than there are.
+    """
     layers = encoder.config.num_hidden_layers
     lowest = {"all": 0, "heads": layers + 2}.get(trainable)
     if lowest is None:
-        top = int(_TOP.fullmatch(trainable).group(1))
+        top = int(trainable.removeprefix("top-"))
         if top > layers:
             raise ValueError(f"trainable is {trainable!r}; this encoder has {layers} layers")
         lowest = layers + 1 - top
@@ -41,9 +36,42 @@ def freeze(encoder: BertModel, trainable: str):
         parameter.requires_grad_(layer_of(name, layers) >= lowest)
 
 
-def optimizer_groups(encoder: BertModel, tasks: list[nn.Module], lr: float, head_lr: float | None,
+def set_modes(encoder: BertModel, tasks: Sequence[nn.Module]):
+    """Put what is trained into training mode, and what is frozen into evaluation mode: no dropout there.
+
+    encoder: as `freeze` left it. tasks: those that are trained.
+    """
+    for module in encoder.modules():
+        module.training = any(parameter.requires_grad for parameter in module.parameters())
+    for task in tasks:
+        task.train()
+
+
+def parameter_groups(named_parameters: Iterable[tuple[str, nn.Parameter]], weight_decay: float) -> list[dict]:
+    """Make two groups: matrices, which decay, and vectors (biases and LayerNorm's scale), which do not.
+
+    Decay pulls towards zero. Nobody wants a LayerNorm scale of zero, or a bias that is forced to zero.
+    """
+    matrices, vectors = [], []
+    for name, parameter in named_parameters:
+        is_vector = name.endswith("bias") or "LayerNorm" in name or parameter.ndim < 2
+        (vectors if is_vector else matrices).append(parameter)
+    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
+
+
+def optimizer_groups(encoder: BertModel, tasks: Sequence[nn.Module], lr: float, head_lr: float | None,
                      weight_decay: float, layer_decay: float) -> list[dict]:
-    """Parameter groups with "lr" and "weight_decay". layer_decay: factor on lr from each layer to the next lower."""
+    """Make the optimizer's parameter groups, with "lr" and "weight_decay" each.
+
+    Args:
+        encoder: its trainable parameters take part.
+        tasks: all their parameters take part.
+        lr: of the encoder's top layer.
+        head_lr: of the tasks' parameters; lr if None.
+        weight_decay: of matrices.
+        layer_decay: the factor on lr from each layer to the next lower one.
+    """
     layers = encoder.config.num_hidden_layers
     by_depth: dict[int, list] = {}
     for name, parameter in encoder.named_parameters():

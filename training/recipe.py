@@ -5,18 +5,24 @@ what was found and what was expected. The resolved recipe is saved with a run; r
 CPU.
 """
 import dataclasses
+import math
+import re
 import tomllib
 import types
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
-from tasks import near
-from training.mixing import MIXINGS
-from training.parameters import check_trainable
-from training.precision import PRECISIONS
+from corpora.near import near
+from tasks.options import DROPOUT, MAX_LENGTH, OPTIONS, TaskOptions
+from training.choices import COMBINERS, PRECISIONS
+from training.mixing import DRAWN, MIXINGS
 from training.schedules import SCHEDULES
-from training.surgery import SURGERY
+
+Built = TypeVar("Built")
+NAME = re.compile(r"[A-Za-z0-9_-]+")  # of a task: it becomes part of file names
+TRAINABLE = re.compile(r"all|heads|top-[1-9][0-9]{0,3}")
 
 
 def _require(condition: bool, message: str):
@@ -24,8 +30,20 @@ def _require(condition: bool, message: str):
         raise ValueError(message)
 
 
+def _finite(**numbers: float):
+    """Raise ValueError unless each number is finite and not negative."""
+    for name, value in numbers.items():
+        _require(0 <= value < math.inf, f"{name} is {value!r}; expected 0 or more")
+
+
 @dataclass
 class OptimizerRecipe:
+    """Say how AdamW is set.
+
+    >>> OptimizerRecipe(lr=2e-5).head_lr is None  # the heads then have the encoder's rate
+    True
+    """
+
     lr: float = 3e-5  # of the encoder
     head_lr: float | None = None  # of the tasks' own parameters; lr where absent
     weight_decay: float = 0.01  # of matrices; biases and LayerNorm are never decayed
@@ -34,13 +52,11 @@ class OptimizerRecipe:
     correct_bias: bool = True
     efficient: bool = False  # the course's form of bias correction
     layer_decay: float = 1.0  # factor on lr from each layer to the one below
-    compile: bool | str = "auto"  # AdamW in compiled code; auto: where that pays and a C++ compiler is found
+    compile: bool | str = "auto"  # AdamW in compiled code; auto: where that pays and there is a C++ compiler
 
     def __post_init__(self):
         _require(self.compile in (True, False, "auto"), f"compile is {self.compile!r}; expected true, false or auto")
-        _require(self.lr >= 0, f"lr is {self.lr!r}; expected 0 or more")
-        _require(self.head_lr is None or self.head_lr >= 0, f"head_lr is {self.head_lr!r}; expected 0 or more")
-        _require(self.weight_decay >= 0, f"weight_decay is {self.weight_decay!r}; expected 0 or more")
+        _finite(lr=self.lr, head_lr=self.head_lr or 0.0, weight_decay=self.weight_decay, eps=self.eps)
         _require(len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas),
                  f"betas are {self.betas!r}; expected two numbers from 0 to below 1")
         _require(0 < self.layer_decay <= 1, f"layer_decay is {self.layer_decay!r}; expected above 0, at most 1")
@@ -48,6 +64,12 @@ class OptimizerRecipe:
 
 @dataclass
 class Stage:
+    """Say what one stage of training does.
+
+    >>> Stage(tasks=["sst"], batch_size=32).batch_size_of("sst")
+    32
+    """
+
     tasks: list[str] = field(default_factory=list)
     name: str = ""
     epochs: int = 10
@@ -86,36 +108,50 @@ class Stage:
         _require(all(size >= 1 for size in sizes), f"batch_size is {self.batch_size!r}; expected 1 or more")
         _require(self.token_budget is None or self.token_budget >= 1,
                  f"token_budget is {self.token_budget!r}; expected 1 or more")
-        check_trainable(self.trainable)
-        for name, known in (("mixing", MIXINGS), ("combine", SURGERY), ("schedule", SCHEDULES),
+        _require(TRAINABLE.fullmatch(self.trainable) is not None,
+                 f"trainable is {self.trainable!r}; expected all, heads or top-K with K layers, as in top-4")
+        for name, known in (("mixing", MIXINGS), ("combine", COMBINERS), ("schedule", SCHEDULES),
                             ("keep", ("best", "last")), ("average", ("none", "ema", "swa"))):
             value = getattr(self, name)
             _require(value in known, f"{name} is {value!r}; expected one of {', '.join(known)}{near(value, known)}")
-        _require(self.temperature > 0, f"temperature is {self.temperature!r}; expected above 0")
+        _require(0 < self.temperature < math.inf, f"temperature is {self.temperature!r}; expected above 0")
         _require(self.draws >= 1, f"draws is {self.draws!r}; expected 1 or more")
         _require(0 <= self.warmup < 1, f"warmup is {self.warmup!r}; expected a fraction from 0 to below 1")
-        for name in ("clip", "smart", "rdrop", "patience", "stop_after_decreases"):
-            _require(getattr(self, name) >= 0, f"{name} is {getattr(self, name)!r}; expected 0 or more")
+        _finite(clip=self.clip, smart=self.smart, rdrop=self.rdrop, patience=self.patience,
+                stop_after_decreases=self.stop_after_decreases)
         _require(0 < self.ema_decay < 1, f"ema_decay is {self.ema_decay!r}; expected between 0 and 1")
         for name in ("cap", "balanced", "loss_weights"):
             unknown = [task for task in getattr(self, name) if task not in self.tasks]
             _require(not unknown, f"{name} names task '{', '.join(unknown)}', which is not of this stage")
+        for task, weight in self.loss_weights.items():
+            _require(0 <= weight < math.inf, f"loss_weights: {task} is {weight!r}; expected 0 or more")
+        for task, size in self.cap.items():
+            _require(size >= 1, f"cap: {task} is {size!r}; expected 1 or more")
+        alone = len(self.tasks) == 1 or self.mixing == "sequential" or (self.mixing in DRAWN and self.draws == 1)
+        _require(self.combine in ("sum", "mean") or not alone,
+                 f"combine is {self.combine!r}, which needs two tasks in a step; here a step has one "
+                 "(see mixing, draws and tasks)")
         if isinstance(self.batch_size, dict):
+            unknown = [task for task in self.batch_size if task not in self.tasks]
+            _require(not unknown, f"batch_size names task '{', '.join(unknown)}', which is not of this stage")
             missing = [task for task in self.tasks if task not in self.batch_size]
             _require(not missing, f"batch_size has no entry for {', '.join(missing)}")
 
     def batch_size_of(self, task: str) -> int:
+        """Return how many examples of a task are in a step."""
         return self.batch_size[task] if isinstance(self.batch_size, dict) else self.batch_size
 
 
 @dataclass
 class TaskRecipe:
-    kind: str  # a key of tasks.TASKS
+    """Say where a task's examples are, and what kind of task it is."""
+
+    kind: str  # a key of tasks.options.OPTIONS
     train: list[str] = field(default_factory=list)  # files, relative to the data directory
     dev: list[str] = field(default_factory=list)
     test: list[str] = field(default_factory=list)
     limit: int | None = None  # at most so many training examples, drawn with the recipe's seed
-    options: dict = field(default_factory=dict)  # of the task's class: head, pooling, loss, ...
+    options: TaskOptions = field(default_factory=TaskOptions)  # of the class that OPTIONS names for the kind
 
     def __post_init__(self):
         _require(self.limit is None or self.limit >= 1, f"limit is {self.limit!r}; expected 1 or more")
@@ -148,21 +184,29 @@ USUAL_TASKS = {
 
 @dataclass
 class Recipe:
+    """Hold everything that decides how a run comes out. `load_recipe` reads one from a file."""
+
     name: str
     about: str = ""
     source: str = ""  # what is reproduced, and where it was published
     published: dict[str, float] = field(default_factory=dict)  # its dev figures: sst, para, sts, overall, ...
     weights: str = "all-MiniLM-L6-v2"  # a directory, a hub id, or the default model
     seed: int = 11711
-    max_length: int = 128  # tokens of a sequence; longer ones are cut, and counted
-    hidden_dropout_prob: float = 0.3  # before the heads; the encoder's own dropout is in its config.json
+    # What a task's options leave open. Longer sequences are cut, and counted.
+    max_length: int = MAX_LENGTH  # tokens of a sequence
+    hidden_dropout_prob: float = DROPOUT  # before the heads; the encoder's own dropout is in its config.json
     encoder_dropout: float | None = None  # overrides the encoder's two dropout rates
-    precision: str = "auto"  # of training steps: float32, medium, bfloat16, or by the processor (see precision.py)
+    precision: str = "auto"  # of training: float32, medium, bfloat16, or the fastest by measurement
     dev_limit: int | None = 2000  # dev examples of a task after each epoch; at the end all are used
     tasks: dict[str, TaskRecipe] = field(default_factory=dict)
     stage: list[Stage] = field(default_factory=list)
 
     def __post_init__(self):
+        _require(re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", self.name) is not None,
+                 f"name is {self.name!r}; expected letters, digits, -, _ and dots inside: it becomes a folder's name")
+        for name in self.tasks:
+            _require(NAME.fullmatch(name) is not None,
+                     f"a task is called {name!r}; expected letters, digits, - and _: it becomes part of file names")
         _require(bool(self.stage), "no stage; expected at least one [[stage]]")
         _require(0 <= self.hidden_dropout_prob < 1,
                  f"hidden_dropout_prob is {self.hidden_dropout_prob!r}; expected 0 <= p < 1")
@@ -179,7 +223,8 @@ class Recipe:
                                              f"{near(task, self.tasks)}")
 
 
-def _matches(value, annotation) -> bool:
+def _matches(value: Any, annotation: Any) -> bool:
+    """Tell whether a value from TOML has a field's type."""
     if isinstance(annotation, types.UnionType):
         return any(_matches(value, option) for option in typing.get_args(annotation))
     if annotation is None or annotation is types.NoneType:
@@ -195,19 +240,27 @@ def _matches(value, annotation) -> bool:
     return type(value) is annotation
 
 
-def _shown(annotation) -> str:
-    return getattr(annotation, "__name__", None) if not typing.get_args(annotation) else str(annotation)
+def _shown(annotation: Any) -> str:
+    return str(annotation) if typing.get_args(annotation) else getattr(annotation, "__name__", str(annotation))
 
 
-def _build(kind, values: dict, where: str):
-    """A dataclass from a table; errors begin with `where`."""
-    hints = typing.get_type_hints(kind)
+def _build(kind: type[Built], values: dict[str, Any], where: str, noun: str = "field") -> Built:
+    """Make a dataclass of a table.
+
+    Args:
+        kind: the dataclass.
+        values: the table.
+        where: errors begin with it.
+        noun: what errors call a field.
+    """
+    hints = {name: hint for name, hint in typing.get_type_hints(kind).items()
+             if typing.get_origin(hint) is not typing.ClassVar}
     for name, value in values.items():
         if name not in hints:
-            raise ValueError(f"{where}: unknown field '{name}'; known: {', '.join(hints)}{near(name, hints)}")
+            raise ValueError(f"{where}: unknown {noun} '{name}'; known: {', '.join(hints)}{near(name, hints)}")
         if not dataclasses.is_dataclass(value) and not _holds_dataclass(value) and not _matches(value, hints[name]):
             raise ValueError(f"{where}: {name} is {value!r}; expected {_shown(hints[name])}")
-    missing = [f.name for f in dataclasses.fields(kind)
+    missing = [f.name for f in dataclasses.fields(kind)  # type: ignore[arg-type]
                if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
                and f.name not in values]
     if missing:
@@ -218,7 +271,7 @@ def _build(kind, values: dict, where: str):
         raise ValueError(f"{where}: {error}") from None
 
 
-def _holds_dataclass(value) -> bool:
+def _holds_dataclass(value: Any) -> bool:
     items = value if isinstance(value, list) else value.values() if isinstance(value, dict) else []
     return any(dataclasses.is_dataclass(item) for item in items)
 
@@ -230,19 +283,28 @@ def _task(name: str, values: dict, where: str) -> TaskRecipe:
     if values.get("kind", usual.get("kind")) != usual.get("kind"):
         usual = {}  # another kind of task than the usual one of this name: its files and options do not fit
     merged = {**usual, **values}
+    place = f"{where}: [tasks.{name}]"
     own = {f.name for f in dataclasses.fields(TaskRecipe)}
     fields = {key: value for key, value in merged.items() if key in own}
+    kind = merged.get("kind")
+    if kind is None:
+        raise ValueError(f"{place}: no kind; known: {', '.join(OPTIONS)}")
+    if not isinstance(kind, str) or kind not in OPTIONS:
+        raise ValueError(f"{place}: unknown kind {kind!r}; known: {', '.join(OPTIONS)}{near(str(kind), OPTIONS)}")
     # Options stand beside the other fields in a recipe; in a saved one, in a table of their own.
-    fields["options"] = {**{key: value for key, value in merged.items() if key not in own},
-                         **merged.get("options", {})}
+    saved = merged.get("options", {})
+    if not isinstance(saved, dict):
+        raise ValueError(f"{place}: options is {saved!r}; expected a table")
+    options = {**{key: value for key, value in merged.items() if key not in own}, **saved}
+    fields["options"] = _build(OPTIONS[kind], options, place, "option")
     for split in ("train", "dev", "test"):
         if isinstance(fields.get(split), str):
             fields[split] = [fields[split]]
-    return _build(TaskRecipe, fields, f"{where}: [tasks.{name}]")
+    return _build(TaskRecipe, fields, place)
 
 
 def parse_recipe(values: dict, where: str) -> Recipe:
-    """values: a recipe file's tables. where: the file, for errors."""
+    """Make a recipe of a file's tables. where: the file, for errors. Raises ValueError for every mistake."""
     values = dict(values)
     stages = values.get("stage", [])
     if not isinstance(stages, list) or not all(isinstance(stage, dict) for stage in stages):
@@ -266,31 +328,33 @@ def parse_recipe(values: dict, where: str) -> Recipe:
                 everything = [*USUAL_TASKS, *tables]
                 raise ValueError(f"{where}: stage {number}: unknown task '{task}'; known: "
                                  f"{', '.join(dict.fromkeys(everything))}{near(task, everything)}")
-    return _build(Recipe, {"name": Path(where).stem, **values, "stage": built, "tasks": known}, where)
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(where).stem).lstrip(".") or "recipe"
+    return _build(Recipe, {"name": stem, **values, "stage": built, "tasks": known}, where)
 
 
 def load_recipe(path: Path) -> Recipe:
+    """Read a recipe. Raises ValueError, in one line, for a file that is none."""
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error}); "
                          "expected a recipe (a TOML file, see recipes/)") from None
     try:
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not TOML: {error}") from None
     return parse_recipe(values, str(path))
 
 
-def _toml_value(value) -> str:
+def _toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
-        return f'"{escaped}"'
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda match: f"\\u{ord(match.group()):04x}", escaped) + '"'
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml_value, value)) + "]"
     pairs = (f"{_toml_value(str(name))} = {_toml_value(item)}" for name, item in value.items() if item is not None)
@@ -298,7 +362,7 @@ def _toml_value(value) -> str:
 
 
 def recipe_to_toml(recipe: Recipe) -> str:
-    """The resolved recipe with every field, as load_recipe reads it."""
+    """Write the resolved recipe with every field, so that load_recipe reads the same recipe."""
     values = dataclasses.asdict(recipe)
     tasks, stages = values.pop("tasks"), values.pop("stage")
     sections = [("", values)] + [(f"[tasks.{name}]", task) for name, task in tasks.items()]

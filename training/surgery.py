@@ -12,6 +12,8 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
+from training.choices import COMBINERS
+
 
 def sum_weights(gram: Tensor) -> Tensor:
     return torch.ones(len(gram), dtype=gram.dtype)
@@ -167,9 +169,9 @@ def upgrad_weights(gram: Tensor) -> Tensor:
     return torch.from_numpy(weights)
 
 
-SURGERY = ("sum", "mean", "pcgrad", "gradvac", "cagrad", "mgda", "imtl_g", "nash", "aligned", "upgrad")
 _PLAIN = {"sum": sum_weights, "mean": mean_weights, "cagrad": cagrad_weights, "mgda": mgda_weights,
           "imtl_g": imtl_g_weights, "nash": nash_weights, "aligned": aligned_weights, "upgrad": upgrad_weights}
+assert set(_PLAIN) | {"pcgrad", "gradvac"} == set(COMBINERS)
 
 
 @dataclass
@@ -181,7 +183,7 @@ class SurgeryState:
 
 def combine_weights(method: str, gram: Tensor, names: list[str], generator: torch.Generator,
                     state: SurgeryState) -> Tensor:
-    """Weights [K] for K tasks' gradients by a method of SURGERY.
+    """Weights [K] for K tasks' gradients by a method of COMBINERS.
 
     A task whose gradient is zero (or that had none) leaves the others as they are. A single task keeps its gradient.
     Raises FloatingPointError, with the task's name, where a gradient is not finite.

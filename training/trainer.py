@@ -1,12 +1,13 @@
-"""The one training loop: for every step, take it (step.py), log it; then, after an epoch, evaluate and save.
+"""The one training loop: for every step, take it (step.py) and log it; then, after an epoch, evaluate and save.
 
-There are no callbacks. What must survive a restart is TrainerState plus tensors by name; all randomness of a step is
-drawn from (seed, stage, step), so a run that is killed and started again comes to the same bits on a CPU.
+There are no callbacks. What must survive a restart is TrainerState plus tensors by name. All randomness of a step is
+drawn from (seed, stage, step). So a run that is killed and started again ends with bit-identical parameters on a CPU.
 """
 import dataclasses
 import json
 import math
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from tasks.task import Task
 from training import checkpoint
 from training.data import TaskData, sample
 from training.distributed import ALONE, World
+from training.engines import Engine
 from training.evaluate import leaderboard_score, measure, predict, selection_score, table
 from training.recipe import Recipe, Stage
 from training.step import StageSteps, StepState
@@ -28,29 +30,41 @@ SAVE_EVERY = 120.0  # seconds between saved states within an epoch
 
 
 class MultitaskModel(nn.Module):
-    """One encoder, and the tasks with their heads. Nothing but a name for the whole: `encoder.*`, `tasks.<name>.*`."""
+    """Hold one encoder, and the tasks with their heads. Parameters are called `encoder.*` and `tasks.<name>.*`.
+
+    Raises:
+        ValueError: a task has the name of an attribute of torch.nn.ModuleDict.
+    """
 
     def __init__(self, encoder: BertModel, tasks: dict[str, Task]):
         super().__init__()
         self.encoder = encoder
+        for name in tasks:
+            if hasattr(nn.ModuleDict(), name):
+                raise ValueError(f"a task is called '{name}', a name that torch uses; choose another, such as '{name}_1'")
         self.tasks = nn.ModuleDict(tasks)
+
+    def tasks_by_name(self) -> dict[str, Task]:
+        """Return the tasks."""
+        return dict(self.tasks.items())  # type: ignore[arg-type]
 
 
 @dataclass
 class TrainerState(StepState):
-    """Everything besides tensors that must survive a restart."""
+    """Hold everything besides tensors that must survive a restart."""
 
     stage: int = 0
-    best_score: float = -math.inf  # of this stage
+    precision: str = ""  # resolved at the start of the run
+    best_score: float | None = None  # of this stage
     best_epoch: int = 0
     epochs_since_best: int = 0
-    last_score: float = -math.inf
+    last_score: float | None = None
     decreases: int = 0  # of the dev score from one epoch to the next
     log_bytes: int = 0  # length of metrics.jsonl when this state was saved
 
 
 def stop_reason(stage: Stage, state: TrainerState) -> str | None:
-    """Why the stage ends before its last step, by its stopping rules; None where it goes on."""
+    """Say why the stage ends before its last step, by its stopping rules. None if it does not."""
     if stage.patience and state.epochs_since_best >= stage.patience:
         return f"no better dev score for {stage.patience} epochs"
     if stage.stop_after_decreases and state.decreases >= stage.stop_after_decreases:
@@ -59,10 +73,27 @@ def stop_reason(stage: Stage, state: TrainerState) -> str | None:
 
 
 class Trainer:
+    """Train a model by a recipe.
+
+    Args:
+        model: encoder and tasks.
+        recipe: its stages are trained in order.
+        data: examples by task.
+        directory: the run's folder. A state that is saved there is resumed.
+        engine: the implementation that computes.
+        device: where.
+        precision: decides the precision of a run that starts anew: returns its name and a line to say.
+        say: prints a line.
+        progress: show a bar.
+        world: the processes that train as one.
+    """
+
     def __init__(self, model: MultitaskModel, recipe: Recipe, data: dict[str, TaskData], directory: Path,
-                 device: torch.device, say=print, progress: bool = True, world: World = ALONE):
+                 engine: Engine, device: torch.device, precision: Callable[[], tuple[str, str]] = lambda: ("float32", ""),
+                 say: Callable[[str], None] = print, progress: bool = True, world: World = ALONE):
         self.model, self.recipe, self.data = model.to(device), recipe, data
-        self.directory, self.device, self.say, self.world = Path(directory), device, say, world
+        self.directory, self.engine, self.device, self.say, self.world = Path(directory), engine, device, say, world
+        self.decide_precision = precision
         self.progress = progress and world.first
         self.state = TrainerState()
         self.log_path = self.directory / "metrics.jsonl"
@@ -70,7 +101,7 @@ class Trainer:
     # ---- the run -----------------------------------------------------------------------------------------------------
 
     def train(self):
-        """Trains all stages, from where the run's folder says. Leaves the model with the weights to keep."""
+        """Train all stages, from where the run's folder says. Leaves the model with the weights to keep."""
         saved = checkpoint.load_state(self.directory)
         tensors = {}
         if saved is not None:
@@ -79,6 +110,10 @@ class Trainer:
             self.state = TrainerState(**values)
             self._load(tensors)
             self.say(f"resuming {self.directory} at stage {self.state.stage + 1}, step {self.state.step:,}")
+        else:
+            self.state.precision, message = self.world.gather(self.decide_precision() if self.world.first else None)[0]
+            if message:
+                self.say(message)
         self.world.wait()  # all have read the saved state before the first process writes another
         if self.world.first:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -87,12 +122,14 @@ class Trainer:
         while self.state.stage < len(self.recipe.stage):
             self._train_stage(self.recipe.stage[self.state.stage], tensors)
             tensors = {}
-            self.state = TrainerState(stage=self.state.stage + 1, skipped_steps=self.state.skipped_steps)
+            self.state = TrainerState(stage=self.state.stage + 1, skipped_steps=self.state.skipped_steps,
+                                      seen=self.state.seen, precision=self.state.precision)
             self._save(None)
+        self.engine.use("float32", self.model.encoder)  # what is reported and exported is computed exactly
 
     def _train_stage(self, stage: Stage, tensors: dict[str, torch.Tensor]):
         state = self.state
-        tasks: dict[str, Task] = {name: self.model.tasks[name] for name in stage.tasks}
+        tasks = {name: self.model.tasks_by_name()[name] for name in stage.tasks}
         title = stage.name or f"stage {state.stage + 1}"
         trained = [name for name in stage.tasks
                    if stage.trainable != "heads" or next(tasks[name].parameters(), None) is not None]
@@ -101,8 +138,10 @@ class Trainer:
                      "train; it is only evaluated")
         if not trained:
             raise ValueError(f"{title}: nothing to train: the encoder is frozen, and no head has parameters")
-        steps = StageSteps(stage, self.model.encoder, tasks, trained, self.data, self.model,
-                           f"{self.recipe.seed}/{state.stage}", self.device, self.world, self.recipe.precision)
+        # SMART asks what a push of 1e-5 does. Any rounding of activations would drown it.
+        self.engine.use("float32" if stage.smart else state.precision, self.model.encoder)
+        steps = StageSteps(stage, self.model, trained, self.data, f"{self.recipe.seed}/{state.stage}", self.engine,
+                           self.device, self.world)
         self._load_optimizer(steps, tensors)
         self.say(f"{title}: {', '.join(trained)}; {stage.epochs} epochs of {steps.per_epoch:,} steps, "
                  f"mixing {stage.mixing}, gradients by {stage.combine}, {steps.optimizer_form}")
@@ -110,12 +149,12 @@ class Trainer:
         last_save = time.monotonic()
         bar = tqdm(total=steps.total, initial=state.step, disable=not self.progress, unit="step", leave=False,
                    dynamic_ncols=True, mininterval=1.0)
-        self.model.train()
-        # Asked before a step, not after an epoch: a run that was killed in between must stop as well.
+        steps.training_mode()
+        # Checked before a step, not after an epoch: a run that was killed in between must stop as well.
         while state.step < steps.total and not stop_reason(stage, state):
             record = steps.take(state)
             bar.update()
-            bar.set_postfix(record["loss"], refresh=False)
+            bar.set_postfix({name: value for name, value in record["loss"].items() if value is not None}, refresh=False)
             self._log({"stage": state.stage, **record})
             if state.step % steps.per_epoch == 0:
                 bar.clear()
@@ -130,7 +169,7 @@ class Trainer:
         if stage.keep == "best":
             self.world.wait()  # the first process has written it
             checkpoint.load_model(self._best_path(), self.model)
-            self.say(f"{title}: keeping epoch {state.best_epoch}, dev score {state.best_score:.4f}")
+            self.say(f"{title}: keeping epoch {state.best_epoch}, dev score {state.best_score or 0:.4f}")
         elif average is not None:
             with torch.no_grad():
                 for name, parameter in average.parameters.items():
@@ -139,7 +178,7 @@ class Trainer:
     # ---- after an epoch ----------------------------------------------------------------------------------------------
 
     def evaluate(self, tasks: dict[str, Task], limit: int | None) -> dict:
-        """Metrics of each task on its dev set (a sample of it where limited), and how many rows that were."""
+        """Measure each task on its dev set, or on a sample of at most `limit` rows. Also says how many rows that were."""
         results, counts = {}, {}
         for name, task in tasks.items():
             everything = self.data[name].dev
@@ -159,10 +198,10 @@ class Trainer:
                    "overall": leaderboard_score(results),
                    "dev": {task: {name: dataclasses.asdict(metric) for name, metric in metrics.items()}
                            for task, metrics in results.items()}})
-        state.decreases += score < state.last_score
+        state.decreases += state.last_score is not None and score < state.last_score
         state.last_score = score
         state.epochs_since_best += 1
-        if score > state.best_score:
+        if state.best_score is None or score > state.best_score:
             state.best_score, state.best_epoch, state.epochs_since_best = score, epoch, 0
             if stage.keep == "best" and self.world.first:
                 checkpoint.save_model(self._best_path(), self.model)
@@ -174,7 +213,7 @@ class Trainer:
         if not self.world.first:
             return
         with open(self.log_path, "a", encoding="utf-8") as log:
-            log.write(json.dumps(record) + "\n")
+            log.write(json.dumps(record, allow_nan=False) + "\n")
 
     # ---- saving and resuming -----------------------------------------------------------------------------------------
 

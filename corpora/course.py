@@ -1,0 +1,44 @@
+"""The course's files: rows with an id, one or two sentences, and a label -> examples."""
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from corpora.examples import Dataset, Example, IdRegister, examples_of
+from corpora.tables import Row
+
+
+def labelled_examples(path: Path, rows: Iterable[Row], split: str, sentences: Sequence[str], label: str,
+                      read_label: Callable[[Row], float]) -> Dataset:
+    """Turn rows into examples.
+
+    A row of train or dev without a sentence or a label is left out and reported. Every row of a test file becomes an
+    example, since a prediction is expected for each.
+
+    Args:
+        path: the file, for messages.
+        rows: its rows.
+        split: train, dev or test. The labels of a test file are not read.
+        sentences: the columns that hold sentences.
+        label: the column that holds the label.
+        read_label: reads a row's label, and raises ValueError for one that makes no sense.
+
+    Raises:
+        ValueError: an id comes twice, a label makes no sense, or no row is usable.
+    """
+    examples, skipped, ids = examples_of(path), [], IdRegister(Path(path))
+    for row in rows:
+        identifier = row.text("id")
+        if not identifier:
+            raise row.error("id", "an id")
+        ids.add(identifier, row.line)
+        texts = tuple(row.sentence(name) for name in sentences)
+        value = None
+        if split != "test":
+            blank = [name for name in (label, *sentences) if not row.text(name)]
+            if blank:
+                skipped.append((row.line, f"without {blank[0]}"))
+                continue
+            value = read_label(row)
+        examples.append(Example(identifier, texts, value))
+    if not examples:
+        raise ValueError(f"{path}: has no usable row; expected at least one")
+    return Dataset(Path(path), examples, skipped)

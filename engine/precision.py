@@ -1,0 +1,158 @@
+"""Precision: with how many bits the layers of the fast BERT compute. minbert/ computes in float32.
+
+Parameters, their gradients, losses and AdamW are float32 at every precision.
+
+- float32: everything.
+- medium: matrix products round their inputs to bfloat16 and add up in float32, where the processor can. Elsewhere this is
+  the same as float32.
+- bfloat16: the encoder's layers compute in it, activations included. Heads compute as at medium.
+
+Which one is fastest depends on the processor, on the shapes and on torch's version. So we measure it (`fastest`). torch's
+setting for products is global to the process. The program sets it (`set_products`); nothing in the library reads it.
+"""
+import json
+import platform
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from corpora.files import write_json
+from minbert.bert import Layer
+from minbert.config import BertConfig
+
+MOST_TOKENS = 2048  # a measurement with more tokens would take more than a second
+LEAST_GAIN = 1.05  # a coarser precision must be this much faster than a finer one
+ROUNDS = 5
+CACHE_FILE = "precision.json"
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Say how products of float32 matrices are computed, and in which type the layers keep their activations.
+
+    >>> BY_NAME["medium"].reduced, BY_NAME["float32"].reduced
+    (True, False)
+    """
+
+    name: str
+    products: str  # torch's word for it: highest or medium
+    activations: torch.dtype | None  # None: the parameters' own type
+
+    @property
+    def reduced(self) -> bool:
+        """Tell whether products are less exact than float32."""
+        return self.products != "highest"
+
+
+FLOAT32 = Precision("float32", "highest", None)
+MEDIUM = Precision("medium", "medium", None)
+BFLOAT16 = Precision("bfloat16", "medium", torch.bfloat16)
+BY_NAME = {precision.name: precision for precision in (FLOAT32, MEDIUM, BFLOAT16)}
+
+
+def set_products(precision: Precision):
+    """Set how this process multiplies float32 matrices. For programs only: the setting is global."""
+    torch.set_float32_matmul_precision(precision.products)
+
+
+def processor(device: torch.device) -> str:
+    """Name the processor that does the work."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    except OSError:
+        model = platform.processor()
+    # Virtual machines hide features of a model that other machines of the same name have.
+    able = sorted(name for name, there in torch.cpu.get_capabilities().items() if there is True)
+    return f"{platform.machine()} {model} {' '.join(able)}"
+
+
+def measure(config: BertConfig, batch: int, length: int, device: torch.device) -> dict[str, float]:
+    """Time one layer, forward and backward, at each precision. Sets torch's global precision on the way.
+
+    Args:
+        config: of the encoder.
+        batch: sequences in a step.
+        length: tokens of a typical sequence.
+        device: where training runs.
+
+    Returns:
+        Seconds by the name of the precision: the least of some rounds.
+    """
+    from engine.bert import run_layer  # here, because engine.bert needs Precision
+    from engine.packing import pack_mask
+    from engine.shapes import round_shapes
+
+    layer = Layer(config).to(device)
+    packing = pack_mask(torch.ones(batch, length, dtype=torch.bool, device=device))
+    seconds: dict[str, float] = {}
+    for round_number in range(ROUNDS + 1):
+        for precision in BY_NAME.values():
+            set_products(precision)
+            used = round_shapes(packing) if precision.reduced and device.type == "cpu" else packing
+            hidden = torch.randn(used.size, config.hidden_size, device=device,
+                                 dtype=precision.activations or torch.float32, requires_grad=True)
+            before = time.perf_counter()
+            output, _ = run_layer(layer, hidden, used, fused=device.type != "cpu")
+            output.float().sum().backward()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            if round_number:  # the first round compiles kernels
+                spent = time.perf_counter() - before
+                seconds[precision.name] = min(spent, seconds.get(precision.name, spent))
+    return seconds
+
+
+def choose(seconds: dict[str, float]) -> Precision:
+    """Take the fastest precision. A coarser one must gain five percent over the finer ones.
+
+    >>> choose({"float32": 1.0, "medium": 0.99, "bfloat16": 0.5}).name
+    'bfloat16'
+    >>> choose({"float32": 1.0, "medium": 0.99, "bfloat16": 2.0}).name
+    'float32'
+    """
+    chosen = FLOAT32
+    for precision in (MEDIUM, BFLOAT16):
+        if seconds[precision.name] * LEAST_GAIN < seconds[chosen.name]:
+            chosen = precision
+    return chosen
+
+
+def fastest(config: BertConfig, batch: int, length: int, device: torch.device, cache: Path) -> tuple[Precision, str]:
+    """Find the fastest precision for a run's shapes: measured in under a second, then remembered in a file.
+
+    Args:
+        config: of the encoder.
+        batch: sequences in a step.
+        length: tokens of a typical sequence.
+        device: where training runs.
+        cache: a folder for the file. If it cannot be written, the measurement is made again next time.
+
+    Returns:
+        The precision, and a line that says how it was found.
+    """
+    # Nearby shapes share a measurement: the length and the number of tokens are rounded up to powers of two.
+    length = 1 << (max(length, 1) - 1).bit_length()
+    batch = max(1, min(1 << (max(batch, 1) - 1).bit_length(), MOST_TOKENS // length))
+    key = "/".join(map(str, (processor(device), torch.__version__, torch.get_num_threads(), config.hidden_size,
+                             config.intermediate_size, config.num_attention_heads, batch, length)))
+    known: dict[str, Any] = {}
+    try:
+        known = json.loads((cache / CACHE_FILE).read_text(encoding="utf-8"))
+        seconds = {name: float(known[key][name]) for name in BY_NAME}
+        how = "measured before"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        seconds = measure(config, batch, length, device)
+        how = "measured"
+        try:
+            write_json(cache / CACHE_FILE, {**(known if isinstance(known, dict) else {}), key: seconds})
+        except OSError as error:
+            how = f"measured; not remembered: {error.strerror}"
+    chosen = choose(seconds)
+    times = ", ".join(f"{name} {1000 * seconds[name]:.1f} ms" for name in BY_NAME)
+    return chosen, f"precision {chosen.name} ({how}, one layer at {batch} x {length} tokens: {times})"

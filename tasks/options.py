@@ -1,0 +1,261 @@
+"""What a recipe may say of a task: one dataclass a kind of task, with its defaults and its checks.
+
+A field that is None takes the recipe's value (`filled`). A class of options that has a default of its own keeps it. This
+file imports no torch: a wrong recipe is answered at once.
+"""
+import dataclasses
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+from corpora.glue import LAYOUTS
+from corpora.near import near
+
+MAX_LENGTH = 128  # tokens of a sequence
+DROPOUT = 0.3  # before the heads
+
+POOLINGS = ("pooler", "cls", "mean", "max", "attentive")  # of a sentence: tasks/pooling.py has the functions
+SPAN_POOLINGS = ("max", "mean", "attentive")  # of a phrase's tokens
+PARTS = ("u", "v", "|u-v|", "u*v", "cos")  # of the features of a pair: tasks/heads.py has the functions
+ENCODINGS = ("siamese", "cross")
+HEADS = ("cosine", "linear", "mlp")
+CLASS_LOSSES = ("cross_entropy", "hinge", "mse", "l1", "cosent", "info_nce")  # of a two-class question
+SCORE_LOSSES = ("mse", "l1", "bins", "hinge", "cosent", "info_nce")  # of a graded question
+SEVERAL_OUTPUTS = ("cross_entropy", "bins")  # losses whose head gives more than one number
+TRIPLET_OBJECTIVES = ("triplet", "contrastive")
+ABLATIONS = ("full", "sentence_only", "three_way", "binary")
+FEATURES = ("full", "simple")
+
+Options = TypeVar("Options", bound="TaskOptions")
+
+
+def require(condition: bool, message: str):
+    """Raise ValueError with the message unless the condition holds."""
+    if not condition:
+        raise ValueError(message)
+
+
+def require_one_of(name: str, value: str, known: Iterable[str]):
+    """Raise ValueError that lists the known values unless `value` is one of them."""
+    known = list(known)
+    require(value in known, f"{name} is {value!r}; known: {', '.join(known)}{near(value, known)}")
+
+
+def require_between(name: str, value: float, low: float, high: float = math.inf):
+    """Raise ValueError unless low <= value <= high and value is finite."""
+    expected = f"{low:g} or more" if high == math.inf else f"{low:g} to {high:g}"
+    require(math.isfinite(value) and low <= value <= high, f"{name} is {value!r}; expected {expected}")
+
+
+def parse_combination(text: str) -> tuple[str, ...]:
+    """Split a combination into its parts. Raise ValueError for an unknown part.
+
+    >>> parse_combination("u,v,|u-v|")
+    ('u', 'v', '|u-v|')
+    """
+    parts = tuple(part.strip() for part in text.strip("() ").split(","))
+    unknown = [part for part in parts if part not in PARTS]
+    require(not unknown, f"combination '{text}': unknown part '{unknown[:1] and unknown[0]}'; known: {', '.join(PARTS)}")
+    return parts
+
+
+@dataclass
+class TaskOptions:
+    """Hold what every task can be told.
+
+    >>> TaskOptions(pooling="max").filled(max_length=64, dropout=0.1)
+    TaskOptions(max_length=64, dropout=0.1, pooling='max', new_layers=0)
+    """
+
+    max_length: int | None = None  # tokens of a sequence; None: the recipe's
+    dropout: float | None = None  # before the head; None: the recipe's hidden_dropout_prob
+    pooling: str = "mean"  # token vectors -> sentence vector
+    new_layers: int = 0  # transformer layers of the task's own on top of the encoder
+
+    def __post_init__(self):
+        require_one_of("pooling", self.pooling, self.poolings())
+        if self.max_length is not None:
+            require_between("max_length", self.max_length, 3)
+        if self.dropout is not None:
+            require(0 <= self.dropout < 1, f"dropout is {self.dropout!r}; expected 0 <= p < 1")
+        require_between("new_layers", self.new_layers, 0, 100)
+
+    @classmethod
+    def poolings(cls) -> tuple[str, ...]:
+        """Return the poolings that make sense for this task."""
+        return POOLINGS
+
+    def filled(self: Options, max_length: int = MAX_LENGTH, dropout: float = DROPOUT) -> Options:
+        """Return a copy in which fields that are None have these values."""
+        values: dict[str, Any] = {"max_length": max_length, "dropout": dropout}
+        return dataclasses.replace(self, **{name: value for name, value in values.items()
+                                            if getattr(self, name) is None})
+
+
+@dataclass
+class SentimentOptions(TaskOptions):
+    """Hold the options of a sentence classifier."""
+
+    pooling: str = "pooler"
+    classes: int = 5
+    head: str = "linear"  # linear, or mlp
+    label_smoothing: float = 0.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        require_between("classes", self.classes, 2, 1000)
+        require_one_of("head", self.head, ("linear", "mlp"))
+        require(0 <= self.label_smoothing < 1, f"label_smoothing is {self.label_smoothing!r}; expected 0 to below 1")
+
+
+@dataclass
+class PairOptions(TaskOptions):
+    """Hold the options of a question about two sentences."""
+
+    losses: ClassVar[tuple[str, ...]] = ()  # those that make sense for the task
+    classes: ClassVar[int | None] = 2  # None: a graded question
+
+    encoding: str = "siamese"  # each sentence on its own, or cross: both in one sequence
+    combination: str = "u,v,|u-v|"  # the features of a siamese pair, for heads other than cosine
+    head: str = "linear"  # cosine: the cosine itself; linear, mlp: layers over the combination
+    loss: str = "cross_entropy"
+    bins: int = 6  # of the loss "bins": evenly spaced from the lowest score to the highest
+    margin: float = 1.0  # of the hinge loss
+    temperature: float = 0.05  # of info_nce
+    positive_from: float = 0.8  # info_nce: pairs whose normalised label is at least this are positives
+    label_smoothing: float = 0.0  # of cross_entropy
+
+    def __post_init__(self):
+        super().__post_init__()
+        require_one_of("encoding", self.encoding, ENCODINGS)
+        require_one_of("head", self.head, HEADS)
+        require_one_of("loss", self.loss, self.losses)
+        parse_combination(self.combination)
+        require(not (self.encoding == "cross" and self.head == "cosine"),
+                "head 'cosine' compares two vectors; a cross-encoded pair has one")
+        require(not (self.encoding == "cross" and self.loss == "info_nce"),
+                "loss 'info_nce' compares vectors across pairs; use encoding 'siamese'")
+        require(not (self.head == "cosine" and self.loss in SEVERAL_OUTPUTS and not self.cosine_logit),
+                f"a cosine is one number; the loss '{self.loss}' here needs several")
+        require_between("bins", self.bins, 2, 1000)
+        require(0 < self.margin < math.inf, f"margin is {self.margin!r}; expected above 0")
+        require(not (self.head == "cosine" and self.loss == "hinge" and self.margin > 2),
+                f"margin is {self.margin!r}; two cosines differ by at most 2, so the hinge would never be content")
+        require(0 < self.temperature < math.inf, f"temperature is {self.temperature!r}; expected above 0")
+        require_between("positive_from", self.positive_from, 0, 1)
+        require(0 <= self.label_smoothing < 1, f"label_smoothing is {self.label_smoothing!r}; expected 0 to below 1")
+
+    @property
+    def cosine_logit(self) -> bool:
+        """Tell whether a cosine becomes the logit of a two-class question."""
+        return self.head == "cosine" and self.loss == "cross_entropy" and self.classes == 2
+
+
+@dataclass
+class ParaphraseOptions(PairOptions):
+    """Hold the options of a yes-or-no question about two sentences."""
+
+    losses: ClassVar[tuple[str, ...]] = CLASS_LOSSES
+
+
+@dataclass
+class SimilarityOptions(PairOptions):
+    """Hold the options of a graded question about two sentences. The hinge ranks pairs, so its margin is small."""
+
+    losses: ClassVar[tuple[str, ...]] = SCORE_LOSSES
+    classes: ClassVar[int | None] = None
+
+    head: str = "cosine"
+    loss: str = "mse"
+    margin: float = 0.1
+
+
+@dataclass
+class InferenceOptions(PairOptions):
+    """Hold the options of the three-class question of natural language inference."""
+
+    losses: ClassVar[tuple[str, ...]] = ("cross_entropy", "mse", "l1")
+    classes: ClassVar[int | None] = 3
+
+
+@dataclass
+class TripletOptions(TaskOptions):
+    """Hold the options of NLI triplets."""
+
+    objective: str = "triplet"
+    margin: float = 1.0  # of the triplet objective
+    temperature: float = 0.05  # of the contrastive objective
+
+    def __post_init__(self):
+        super().__post_init__()
+        require_one_of("objective", self.objective, TRIPLET_OBJECTIVES)
+        require(0 < self.margin < math.inf, f"margin is {self.margin!r}; expected above 0")
+        require(0 < self.temperature < math.inf, f"temperature is {self.temperature!r}; expected above 0")
+
+
+@dataclass
+class GlueOptions(PairOptions):
+    """Hold the options of a GLUE task: cross-encoded, with BERT's dropout of 0.1, unless told otherwise."""
+
+    losses: ClassVar[tuple[str, ...]] = ("cross_entropy", *SCORE_LOSSES)
+
+    layout: str = "mrpc"
+    dropout: float | None = 0.1
+    pooling: str = "pooler"
+    encoding: str = "cross"
+    loss: str = ""  # empty: cross_entropy for classes, mse for scores
+
+    def __post_init__(self):
+        require_one_of("layout", self.layout, LAYOUTS)
+        layout = LAYOUTS[self.layout]
+        if not self.loss:
+            self.loss = "cross_entropy" if layout.names else "mse"
+        super().__post_init__()
+        require(self.loss != "cross_entropy" or bool(layout.names),
+                f"loss 'cross_entropy' needs classes; {self.layout} has scores")
+        require(self.loss != "bins" or not layout.names, f"loss 'bins' needs scores; {self.layout} has classes")
+        require(len(layout.names) < 3 or self.loss in InferenceOptions.losses,
+                f"loss '{self.loss}' does not fit the three classes of {self.layout}; known: "
+                f"{', '.join(InferenceOptions.losses)}")
+        require(len(layout.sentences) == 2 or self.encoding == "cross",
+                f"{self.layout} has one sentence; use encoding 'cross'")
+
+    @property
+    def cosine_logit(self) -> bool:
+        """Tell whether a cosine becomes the logit of a two-class question."""
+        return self.head == "cosine" and self.loss == "cross_entropy" and len(LAYOUTS[self.layout].names) == 2
+
+
+@dataclass
+class PhraseOptions(TaskOptions):
+    """Hold the options of transfer fine-tuning. Here `pooling` is of a phrase's tokens."""
+
+    dropout: float | None = 0.2  # Arase & Tsujii (2019), section 4
+    pooling: str = "max"
+    ablation: str = "full"
+    features: str = "full"  # [hs; ht; hs*ht; |hs-ht|], or simple: [hs; ht]
+    exclude_aligned: bool = True  # an in-paraphrase target is never one that is aligned to the same source
+    all_random_sources: bool = False  # random pairs take every phrase of s, not only the aligned ones
+
+    def __post_init__(self):
+        super().__post_init__()
+        require_one_of("ablation", self.ablation, ABLATIONS)
+        require_one_of("features", self.features, FEATURES)
+        require(self.new_layers == 0, "new_layers: transfer fine-tuning trains the encoder; expected 0")
+
+    @classmethod
+    def poolings(cls) -> tuple[str, ...]:
+        """Return the poolings of a phrase."""
+        return SPAN_POOLINGS
+
+
+OPTIONS: dict[str, type[TaskOptions]] = {
+    "sentiment": SentimentOptions,
+    "paraphrase": ParaphraseOptions,
+    "similarity": SimilarityOptions,
+    "inference": InferenceOptions,
+    "inference_triplets": TripletOptions,
+    "phrases": PhraseOptions,
+    "glue": GlueOptions,
+}

@@ -1,0 +1,8 @@
+"""The names that a recipe may use, apart from the code that they name.
+
+Importing that code imports torch, which takes seconds. A wrong recipe is answered before. Each registry checks at import
+that it has exactly these names.
+"""
+COMBINERS = ("sum", "mean", "pcgrad", "gradvac", "cagrad", "mgda", "imtl_g", "nash", "aligned", "upgrad")
+PRECISIONS = ("auto", "float32", "medium", "bfloat16")
+ENGINES = ("engine", "plain")
