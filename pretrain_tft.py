@@ -128,13 +128,13 @@ def prepare(flags: argparse.Namespace, recipe: Recipe, corpus: Path, folder: Pat
 
 def run(flags: argparse.Namespace) -> int:
     """Do what the flags say."""
-    from training.program import Program
-
     flags.recipe = flags.recipe or (DEFAULT_RECIPE if flags.corpus else GENERATED_RECIPE)
     recipe = override(load_recipe(flags.recipe), flags)
     if flags.corpus is not None and not flags.corpus.is_file():
         raise ValueError(f"{flags.corpus}: no such file; expected paraphrase pairs (TSV) or aligned ones (JSON lines)")
     corpus = flags.corpus or generated_corpus()
+    from training.program import Program  # late: a wrong flag or recipe should not wait for torch
+
     choices = {name: getattr(flags, name) for name in ("method", "extractor", "held_out", "limit")}
     text = f"# --corpus {corpus.absolute()} {json.dumps(choices)}\n" + Program.saved_recipe(recipe, corpus, None)
     directory = run_directory(flags, recipe, text)

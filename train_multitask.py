@@ -41,7 +41,8 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--lr", type=rate, help="of encoder and heads (finetune default: the recipe's; pretrain: 1e-3)")
     result.add_argument("--hidden_dropout_prob", type=fraction, help="before every task's head (default: the recipe's)")
     result.add_argument("--encoder_dropout", type=fraction, help="in the encoder (default: its config.json's)")
-    result.add_argument("--combine", metavar="NAME", help=f"how the tasks' gradients become one: {', '.join(COMBINERS)}")
+    result.add_argument("--combine", metavar="NAME",
+                        help=f"how the tasks' gradients become one: {', '.join(COMBINERS)}")
     result.add_argument("--precision", choices=PRECISIONS, help="of training (default: the fastest, by measurement)")
     result.add_argument("--engine", choices=ENGINES, default="engine",
                         help="plain: train with the text in minbert/ alone; engine: with its faster twin")
@@ -113,8 +114,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(flags: argparse.Namespace) -> int:
     """Do what the flags say."""
-    from training.program import Program  # late: --help and a wrong flag should not wait for torch
-
     if flags.option == "evaluate":
         if flags.checkpoint is None:
             raise ValueError("--option evaluate needs --checkpoint, a run folder or its model.safetensors")
@@ -125,12 +124,16 @@ def run(flags: argparse.Namespace) -> int:
         weights = folder / "model.safetensors" if flags.checkpoint.is_dir() else flags.checkpoint
         flags.option = "finetune"  # the flags that follow change files and limits only
         recipe = override(recipe, flags)
+        from training.program import Program  # late: a wrong flag or recipe should not wait for torch
+
         program = Program(recipe, data_directory(flags, recipe), flags.out or folder, flags.limit, flags.use_gpu,
                           not flags.no_progress, flags.engine)
         program.evaluate_checkpoint(weights, folder)
     else:
         recipe = override(load_recipe(flags.recipe or DEFAULT_RECIPE), flags)
         data = data_directory(flags, recipe)
+        from training.program import Program
+
         text = Program.saved_recipe(recipe, data, flags.limit)
         program = Program(recipe, data, run_directory(flags, recipe, text), flags.limit, flags.use_gpu,
                           not flags.no_progress, flags.engine)

@@ -4,7 +4,6 @@ Parts: training encoding tokenization optimizer surgery overhead floor memory sc
 does the same work in the same process, one round after the other; figures are medians with quartiles.
 """
 import argparse
-import json
 import sys
 import tempfile
 from pathlib import Path
@@ -18,7 +17,6 @@ from corpora.files import write_json, write_text
 from corpora.tables import read_table
 from corpora.toy import write_course_files
 from minbert.pretrained import DEFAULT
-from training.precision import resolve
 from training.program import keep_freed_memory
 
 
@@ -89,7 +87,7 @@ def surgery(report: Report, data: Path, options: argparse.Namespace):
 def overhead(report: Report, data: Path, options: argparse.Namespace):
     from benchmarks import overhead
 
-    for precision in ("float32", resolve("auto", torch.device("cpu"))):
+    for precision in ("float32", "bfloat16"):
         ours, theirs = overhead.padding(data, options.weights, 32, precision)
         report.say(f"rows without a token in what linear layers multiply, {precision}: {ours:.1%}; of the same "
                    f"batches, padded: {theirs:.1%}")

@@ -6,25 +6,31 @@ batch anew, and for ours, whose batches are part of the step.
 """
 import dataclasses
 import random
-from collections.abc import Callable, Sequence
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.starter import StarterAdamW, StarterBert
-from minbert.bert import BertModel
+from corpora.examples import Example
+from engine.bert import FastBertModel
+from minbert.batch import TokenBatch
 from minbert.config import BertConfig
-from minbert.pretrained import fetch
+from minbert.pretrained import cache_directory, fetch
 from minbert.tokenizer import BertTokenizer
 from minbert.weights import load_encoder
-from tasks.task import Example, Task
+from tasks.task import Task
 from training.data import TaskData, load_data
+from training.engines import make_engine
 from training.program import build_model
 from training.recipe import Recipe, Stage, load_recipe
 from training.step import StageSteps, StepState
+from training.trainer import MultitaskModel
 
 RECIPE = Path(__file__).resolve().parent.parent / "recipes" / "default.toml"
 TASKS = ("sst", "para", "sts")
@@ -35,41 +41,70 @@ def recipe_with(pooling: str) -> Recipe:
     """The default recipe, every task pooling like this: mean, its own choice, or cls, the course's."""
     recipe = load_recipe(RECIPE)
     for settings in recipe.tasks.values():
-        settings.options["pooling"] = pooling
+        settings.options = dataclasses.replace(settings.options, pooling=pooling)
     return recipe
 
 
 def load(data: Path, weights: str, limit: int) -> dict[str, TaskData]:
     """Tokenized examples of the default recipe's tasks, at most `limit` of each file."""
     model, _ = build(weights)
-    return load_data(dict(model.tasks.items()), load_recipe(RECIPE), data, limit, say=lambda text: None,
+    return load_data(model.tasks_by_name(), load_recipe(RECIPE), data, limit, say=lambda text: None,
                      splits=("train", "dev"))
 
 
-def build(weights: str, pooling: str = "mean") -> tuple[nn.Module, BertTokenizer]:
-    """A fresh model of the default recipe: every contestant trains its own."""
-    encoder, tokenizer, _ = load_encoder(fetch(weights))
+def build(weights: str, pooling: str = "mean") -> tuple[MultitaskModel, BertTokenizer]:
+    """Make a fresh model of the default recipe: every contestant trains its own."""
+    encoder, tokenizer, _ = load_encoder(fetch(weights), FastBertModel)
     return build_model(recipe_with(pooling), encoder.config, encoder, tokenizer), tokenizer
 
 
 class Ours:
-    """The product's own step: batching, encoder, backward, clipping, AdamW."""
+    """Take the product's own steps: batching, encoder, backward, clipping, AdamW.
+
+    Args:
+        weights: of the encoder.
+        data: tokenized examples.
+        tasks: those that are trained together.
+        batch_size: examples of each task in a step.
+        pooling: of the sentence vectors.
+        precision: of the steps; auto is decided by measurement.
+        compile: AdamW in compiled code.
+        stage: further fields of the stage.
+    """
 
     def __init__(self, weights: str, data: dict[str, TaskData], tasks: Sequence[str], batch_size: int,
-                 pooling: str = "mean", precision: str = "auto", compile: bool | str = "auto", **stage):
+                 pooling: str = "mean", precision: str = "auto", compile: bool | str = "auto", **stage: Any):
         self.model, _ = build(weights, pooling)
-        self.model.train()
+        self.engine = make_engine("engine")
         optimizer = dataclasses.replace(load_recipe(RECIPE).stage[0].optimizer, compile=compile)
         self.stage = Stage(tasks=list(tasks), epochs=10**6, batch_size=batch_size, steps_per_epoch="longest",
                            schedule="constant", warmup=0.0, optimizer=optimizer, **stage)
-        self.steps = StageSteps(self.stage, self.model.encoder, {name: self.model.tasks[name] for name in tasks},
-                                list(tasks), data, self.model, "benchmark", torch.device("cpu"), precision=precision)
+        cpu = torch.device("cpu")
+        self.steps = StageSteps(self.stage, self.model, list(tasks), data, "benchmark", self.engine, cpu)
+        self.steps.training_mode()
+        task = self.model.tasks_by_name()[tasks[0]]
+        length = round(statistics.mean(task.length(example) for example in data[tasks[0]].train))
+        self.precision, _ = self.engine.resolve(precision, self.model.encoder.config,
+                                                batch_size * task.sequences_per_example, length, cpu, cache_directory())
         self.state = StepState()
+        torch.set_float32_matmul_precision("highest")
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Compute at our precision inside, and at float32, the peers' precision, afterwards."""
+        self.engine.use(self.precision, self.model.encoder)
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision("highest")
 
     def step(self):
-        self.steps.take(self.state)
+        """Take one step."""
+        with self.computing():
+            self.steps.take(self.state)
 
     def train_all(self):
+        """Train on all examples once."""
         for _ in range(self.steps.per_epoch):
             self.step()
 
@@ -130,15 +165,12 @@ def transformers_model(weights: str, task: str, pooling: str = "mean") -> PeerMo
 
 
 def padded(task: Task, examples: Sequence[Example]) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
-    """((ids, mask) of each side, each padded to its longest), labels."""
+    """Make a peer's batch: (ids, mask) of each side, each padded to its longest, and the labels."""
     sides = []
     for side in range(len(examples[0].ids)):
-        rows = [task.tokenizer.build(example.ids[side], max_length=task.max_length)[0] for example in examples]
-        lengths = np.array([len(row) for row in rows])
-        mask = np.arange(lengths.max()) < lengths[:, None]
-        ids = np.zeros(mask.shape, dtype=np.int64)
-        ids[mask] = np.concatenate(rows)
-        sides.append((torch.from_numpy(ids), torch.from_numpy(mask).long()))
+        batch = TokenBatch.from_sequences(
+            [task.tokenizer.build(example.ids[side], max_length=task.max_length) for example in examples], 0)
+        sides.append((batch.input_ids, batch.attention_mask.long()))
     labels = torch.tensor([example.label for example in examples],
                           dtype=torch.float32 if task.classes is None else torch.int64)
     return sides, labels
@@ -205,6 +237,7 @@ class SentenceTransformers:
             self.optimizer.step()
 
 
-def ours_encoder(weights: str) -> tuple[BertModel, BertTokenizer]:
-    encoder, tokenizer, _ = load_encoder(fetch(weights))
-    return encoder.eval(), tokenizer
+def ours_encoder(weights: str) -> tuple[FastBertModel, BertTokenizer]:
+    """Load our fast encoder."""
+    encoder, tokenizer, _ = load_encoder(fetch(weights), FastBertModel)
+    return encoder, tokenizer

@@ -7,9 +7,10 @@ import torch
 
 from benchmarks.contestants import mean_of, ours_encoder, starter_model
 from benchmarks.measure import Comparison, at_precision, compare
+from minbert.batch import TokenBatch
 from minbert.pretrained import fetch
 from minbert.tokenizer import BertTokenizer
-from tasks.embedding import embed
+from tasks.encoding import embed
 
 STARTER_BATCH = 64
 
@@ -22,11 +23,9 @@ def starter_encoder(weights: str, tokenizer: BertTokenizer) -> Callable[[list[st
     def encode(sentences: list[str]) -> np.ndarray:
         vectors = []
         for start in range(0, len(sentences), STARTER_BATCH):
-            rows = [tokenizer.build(ids, max_length=256)[0]
-                    for ids in tokenizer.ids(sentences[start:start + STARTER_BATCH])]
-            length = max(map(len, rows))
-            ids = torch.tensor([row + [0] * (length - len(row)) for row in rows])
-            mask = torch.arange(length) < torch.tensor([[len(row)] for row in rows])
+            batch = TokenBatch.from_sequences([tokenizer.build(ids, max_length=256) for ids in tokenizer.ids(
+                sentences[start:start + STARTER_BATCH])], tokenizer.pad_id)
+            ids, mask = batch.input_ids, batch.attention_mask
             vectors.append(torch.nn.functional.normalize(mean_of(model(ids, mask), mask), dim=1))
         return torch.cat(vectors).numpy()
 

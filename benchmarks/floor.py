@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.contestants import TASKS, Ours, load
+from engine.precision import BY_NAME, set_products
 from minbert.config import BertConfig
-from training.precision import resolve, set_products
 
 
 def flops(config: BertConfig, lengths: list[int]) -> float:
@@ -20,7 +20,7 @@ def flops(config: BertConfig, lengths: list[int]) -> float:
 
 def peak(config: BertConfig, precision: str, tokens: int = 1024, repeats: int = 30) -> float:
     """FLOPs a second of the encoder's largest matrix product at its usual size, the best of some runs."""
-    set_products(precision)
+    set_products(BY_NAME[precision])
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
     x = torch.randn(tokens, config.hidden_size, dtype=dtype)
     weight = torch.randn(config.intermediate_size, config.hidden_size, dtype=dtype)
@@ -36,15 +36,15 @@ def run(data: Path, weights: str, batch_size: int, steps: int) -> list[tuple[str
     """(task, precision, the floor in ms, measured ms, floor / measured) of one training step."""
     loaded = load(data, weights, 64 * batch_size)
     found = []
-    for precision in dict.fromkeys((resolve("auto", torch.device("cpu")), "float32")):
+    for precision in ("auto", "float32"):
         for name in TASKS:
             ours = Ours(weights, loaded, [name], batch_size, precision=precision)
             config = ours.model.encoder.config
-            fastest = peak(config, precision)  # anew each time, beside what it is compared with
+            fastest = peak(config, ours.precision)  # anew each time, beside what it is compared with
             batches = ours.steps.batches[name]
             shares, floors, times = [], [], []
             for number in range(steps + 3):
-                batch = batches.batch(ours.state.drawn.get(name, 0))
+                batch = batches.collate(batches.indices(ours.state.drawn.get(name, 0)))
                 started = time.perf_counter()
                 ours.step()
                 seconds = time.perf_counter() - started
@@ -52,6 +52,6 @@ def run(data: Path, weights: str, batch_size: int, steps: int) -> list[tuple[str
                     floors.append(flops(config, batch.tokens.attention_mask.sum(dim=1).tolist()) / fastest)
                     times.append(seconds)
                     shares.append(floors[-1] / seconds)
-            found.append((name, precision, 1000 * statistics.median(floors), 1000 * statistics.median(times),
+            found.append((name, ours.precision, 1000 * statistics.median(floors), 1000 * statistics.median(times),
                           statistics.median(shares)))
     return found

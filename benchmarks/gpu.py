@@ -8,7 +8,6 @@ Weights are random and sentences are random words at the lengths of the real set
 step has a batch of each task, in such sizes that one epoch sees every set once.
 """
 import argparse
-import json
 import random
 import sys
 import time
@@ -21,11 +20,12 @@ from benchmarks.contestants import RECIPE, PeerModel, mean_of, padded
 from benchmarks.floor import flops
 from corpora.examples import Example
 from corpora.files import write_json
-from minbert.bert import BertModel
+from engine.bert import FastBertModel
 from minbert.config import BertConfig
 from minbert.pretrained import DEFAULT, fetch
 from minbert.tokenizer import BertTokenizer
 from training.data import TaskData
+from training.engines import make_engine
 from training.program import build_model
 from training.recipe import Stage, load_recipe
 from training.step import StageSteps, StepState
@@ -63,22 +63,25 @@ def ours(config: BertConfig, tokenizer: BertTokenizer, data: dict[str, TaskData]
     """(seconds, tokens, FLOPs) of `steps` steps after a warm-up, or of an epoch for steps 0."""
     recipe = load_recipe(RECIPE)
     torch.manual_seed(0)
-    model = build_model(recipe, config, BertModel(config), tokenizer).to(device).train()
+    model = build_model(recipe, config, FastBertModel(config), tokenizer).to(device)
     stage = Stage(tasks=list(SETS), epochs=10**6, batch_size={name: row[-1] for name, row in SETS.items()},
                   steps_per_epoch="longest", combine=combine, schedule="constant", warmup=0.0)
-    stepper = StageSteps(stage, model.encoder, dict(model.tasks.items()), list(SETS), data, model, "gpu", device)
+    engine = make_engine("engine")
+    stepper = StageSteps(stage, model, list(SETS), data, "gpu", engine, device)
+    stepper.training_mode()
+    bfloat16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    engine.use("bfloat16" if bfloat16 else "float32", model.encoder)
     state = StepState()
     for _ in range(5):
         stepper.take(state)
     seen: list[int] = []
-    collates = {name: batches.batch for name, batches in stepper.batches.items()}
-    for name, batches in stepper.batches.items():
-        def counted(number, collate=collates[name]):
-            batch = collate(number)
+    for batches in stepper.batches.values():
+        def counted(indices, collate=batches.collate):
+            batch = collate(indices)
             seen.extend(batch.tokens.attention_mask.sum(dim=1).tolist())
             return batch
 
-        batches.batch = counted
+        batches.collate = counted
     wait(device)
     started = time.perf_counter()
     for _ in range(steps or stepper.per_epoch):
@@ -101,7 +104,7 @@ def peer(config: BertConfig, tokenizer: BertTokenizer, data: dict[str, TaskData]
     def encode(ids, mask):
         return mean_of(encoder(input_ids=ids, attention_mask=mask).last_hidden_state, mask)
 
-    tasks = build_model(load_recipe(RECIPE), config, BertModel(config), tokenizer).tasks
+    tasks = build_model(load_recipe(RECIPE), config, FastBertModel(config), tokenizer).tasks_by_name()
     models = torch.nn.ModuleDict({name: PeerModel(encoder, encode, name, config) for name in SETS}).to(device).train()
     optimizer = torch.optim.AdamW(models.parameters(), lr=2e-5, fused=True)
     autocast = torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()

@@ -5,9 +5,11 @@ from torch import nn
 
 from benchmarks.measure import Comparison, compare
 from benchmarks.starter import StarterAdamW
-from minbert.adamw import AdamW, parameter_groups
+from engine.adamw import FastAdamW
+from minbert.adamw import AdamW
 from minbert.pretrained import fetch
 from minbert.weights import load_encoder
+from training.parameters import parameter_groups
 
 
 def run(weights: str, repeats: int) -> Comparison:
@@ -23,12 +25,13 @@ def run(weights: str, repeats: int) -> Comparison:
                 parameter.grad[torch.rand(len(parameter), generator=generator) > 0.02] = 0
         return encoder
 
-    def ours(compile: bool) -> AdamW:
-        return AdamW(parameter_groups(fresh().named_parameters(), 0.01), lr=1e-5, compile=compile)
+    def ours(compile: bool) -> FastAdamW:
+        return FastAdamW(parameter_groups(fresh().named_parameters(), 0.01), lr=1e-5, compile=compile)
 
     torchs = {"torch, for-loop": {"foreach": False}, "torch, foreach": {"foreach": True},
               "torch, fused": {"fused": True}}
-    contestants = {"ours": ours(False).step, "ours, compiled": ours(True).step, **{
+    contestants = {"ours": ours(False).step, "ours, compiled": ours(True).step,
+                   "the lesson": AdamW(parameter_groups(fresh().named_parameters(), 0.01), lr=1e-5).step, **{
         name: torch.optim.AdamW(parameter_groups(fresh().named_parameters(), 0.01), lr=1e-5, **options).step
         for name, options in torchs.items()}, "starter shape": StarterAdamW(fresh().parameters(), 1e-5, 0.01).step}
     return compare("AdamW step", contestants, repeats, warmup=3)

@@ -7,36 +7,42 @@ from pathlib import Path
 
 import torch
 
+import engine.bert
 from benchmarks.contestants import TASKS, Ours, load
 from benchmarks.measure import Comparison, compare
 from minbert.pretrained import fetch
-from tasks.task import TokenBatch
 
 
 def padding(data: Path, weights: str, batch_size: int, precision: str, steps: int = 20) -> tuple[float, float]:
-    """(share of rows without a token in what the linear layers multiply, share that padded tensors would have had)."""
+    """Count rows without a token.
+
+    Returns:
+        Their share in what the linear layers multiply, and the share that padded tensors would have had.
+    """
     ours = Ours(weights, load(data, weights, 64 * batch_size), TASKS, batch_size, precision=precision)
     rows, real, padded = [], [], []
-    layer = ours.model.encoder.encoder.layer[0].intermediate
-    layer.register_forward_hook(lambda module, inputs, output: rows.append(inputs[0].shape[:-1].numel()))
+    watched = ours.model.encoder.encoder["layer"][0].intermediate["dense"]
+    linear = engine.bert.linear
 
-    class Counting(TokenBatch):
-        def to(self, device):
-            real.append(self.tokens)
-            padded.append(self.input_ids.numel())
-            return super().to(device)
+    def counting(module, x):
+        if module is watched:
+            rows.append(x.shape[:-1].numel())
+        return linear(module, x)
 
     for batches in ours.steps.batches.values():
-        batch = batches.batch
+        def collated(indices, collate=batches.collate):
+            batch = collate(indices)
+            real.append(int(batch.tokens.attention_mask.sum()))
+            padded.append(batch.tokens.input_ids.numel())
+            return batch
 
-        def counted(number, batch=batch):
-            made = batch(number)
-            made.tokens.__class__ = Counting
-            return made
-
-        batches.batch = counted
-    for _ in range(steps):
-        ours.step()
+        batches.collate = collated
+    engine.bert.linear = counting
+    try:
+        for _ in range(steps):
+            ours.step()
+    finally:
+        engine.bert.linear = linear
     return sum(rows) / sum(real) - 1, 1 - sum(real) / sum(padded)
 
 
@@ -77,8 +83,10 @@ def loop(data: Path, weights: str, batch_size: int, steps: int = 40) -> float:
 def start_up(weights: str, repeats: int) -> Comparison:
     """A new process that imports, loads the weights and encodes one sentence."""
     directory = str(fetch(weights))
-    ours = ("from minbert.weights import load_encoder; from tasks.embedding import embed; from pathlib import Path; "
-            f"encoder, tokenizer, _ = load_encoder(Path({directory!r})); embed(encoder, tokenizer, ['one sentence'])")
+    ours = ("from minbert.weights import load_encoder; from tasks.encoding import embed; from pathlib import Path; "
+            "from engine.bert import FastBertModel; "
+            f"encoder, tokenizer, _ = load_encoder(Path({directory!r}), FastBertModel); "
+            "embed(encoder, tokenizer, ['one sentence'])")
     theirs = ("import torch, transformers; "
               f"m = transformers.BertModel.from_pretrained({directory!r}); "
               f"t = transformers.AutoTokenizer.from_pretrained({directory!r}); "

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from benchmarks.contestants import Ours, build, load
 from benchmarks.measure import compare, peak_memory
+from corpora.examples import Example
 from corpora.toy import paraphrase_row
-from tasks.task import Example
 from training.data import TaskData
 
 
@@ -65,7 +65,7 @@ def write_rows(path: Path, rows: int):
 def read_rows(path: Path, weights: str):
     """Prints seconds to read and tokenize the file, seconds of a training step, and megabytes of memory for both."""
     before = peak_memory()
-    task = build(weights)[0].tasks["para"]
+    task = build(weights)[0].tasks_by_name()["para"]
     started = time.perf_counter()
     examples = task.read(path, "train").examples
     task.tokenize(examples)

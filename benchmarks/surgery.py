@@ -6,8 +6,7 @@ import torch
 
 from benchmarks.contestants import TASKS, Ours, load
 from benchmarks.measure import Comparison, compare
-from training.precision import computing
-from training.step import seed_of
+from training.seeds import seed_of
 
 
 class Pairwise(Ours):
@@ -24,9 +23,9 @@ class Pairwise(Ours):
             task = self.model.tasks[name]
             for parameter in task.parameters():
                 parameter.grad = None
-            batch = steps.batches[name].batch(state.drawn.get(name, 0))
+            batch = steps.batches[name].collate(steps.batches[name].indices(state.drawn.get(name, 0)))
             state.drawn[name] = state.drawn.get(name, 0) + 1
-            with computing(self.model.encoder, steps.precision):
+            with self.computing():
                 task.loss(self.model.encoder, batch).backward()
             flat.append(torch.cat([torch.zeros_like(p).flatten() if p.grad is None else p.grad.to_dense().flatten()
                                    for p in parameters]))

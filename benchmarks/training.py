@@ -38,7 +38,7 @@ def run(data: Path, weights: str, batch_size: int, batches: int, repeats: int, p
         theirs = (weights, task, examples, batch_size, pooling)
         contestants = {peer: CONTESTANTS[peer](ours, theirs).train_all for peer in ("ours", *peers)
                        if not (peer == "sentence-transformers" and name == "sst")}  # it trains on pairs
-        # Two rounds of warm-up: ours meets most shapes of batches that there are (see Packing.rounded) in the first.
+        # Two rounds of warm-up: ours meets most shapes of batches that there are (see engine/shapes.py) in the first.
         found.append(compare(f"training, {name}, {pooling} pooling, batch {batch_size}", contestants, repeats,
                              warmup=2))
         del contestants

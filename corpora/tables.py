@@ -21,6 +21,16 @@ _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 
 
+def decimal(text: str) -> float | None:
+    """Read a plain decimal number. Return None for anything else, and for a number that is not finite.
+
+    >>> decimal(" 4.5 "), decimal("0_5"), decimal("nan"), decimal("1e999")
+    (4.5, None, None, None)
+    """
+    value = float(text) if _DECIMAL.fullmatch(text.strip()) else math.inf
+    return value if math.isfinite(value) else None
+
+
 @dataclass
 class Row:
     """Hold one row of a file.
@@ -52,10 +62,12 @@ class Row:
         return text
 
     def number(self, column: str, low: float, high: float) -> float:
-        """Read a plain decimal number from low to high. "0_5" and digits of other scripts, which Python reads, are errors."""
-        text = self.text(column)
-        value = float(text) if _DECIMAL.fullmatch(text) else math.nan
-        if not low <= value <= high:  # false for NaN too
+        """Read a plain decimal number from low to high.
+
+        "0_5" and digits of other scripts, which Python reads, are errors.
+        """
+        value = decimal(self.values[column])
+        if value is None or not low <= value <= high:
             raise self.error(column, f"a number from {low:g} to {high:g}")
         return value
 

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from minbert.adamw import AdamW
 
-# Elements of a slice. Five tensors of half a megabyte fit the second-level caches of two cores, and starting the threads
-# for one slice does not show. Tensors that are much smaller are updated together.
+# Elements of a slice. Five tensors of half a megabyte fit the second-level caches of two cores, and starting the
+# threads for one slice does not show. Tensors that are much smaller are updated together.
 SLICE = 1 << 17
 SMALL = SLICE // 8
 
-# Compiling pays from so many updates on (steps times parameters). An update is some 1.5 ns faster, and the compiler takes
-# up to half a minute the first time on a machine.
+# Compiling pays from so many updates on (steps times parameters). An update is some 1.5 ns faster, and the compiler
+# takes up to half a minute the first time on a machine.
 COMPILE_FROM = 2e10
 
 
@@ -38,7 +38,7 @@ def update(value: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, scale:
     """
     gradient = scale * gradient
     mean.lerp_(gradient, 1 - beta1)
-    square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+    square.mul_(beta2).add_((1 - beta2) * gradient * gradient)  # in this order the square of 1e20 does not overflow
     value.mul_(1 - decay).sub_(step_size * mean / (square.clamp_min(torch.finfo(square.dtype).tiny).sqrt() + eps))
 
 

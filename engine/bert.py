@@ -93,7 +93,8 @@ class FastBertModel(BertModel):
                          if (module := layer.attention["self"]).training), default=0.0)
         return fused_pays(device, dropout_p, self.precision.reduced)
 
-    def run_layers(self, layers: Iterable[nn.Module], hidden: Tensor, mask: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    def run_layers(self, layers: Iterable[nn.Module], hidden: Tensor, mask: Tensor
+                   ) -> tuple[list[Tensor], list[Tensor]]:
         """Run a task's own layers. See BertModel.run_layers. Returns the last hidden states only, and no weights."""
         layers = list(layers)
         packing = self._packing(mask)

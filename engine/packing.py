@@ -1,8 +1,8 @@
 """Packing: the real tokens of a padded batch, side by side in one matrix [N, H].
 
-A batch of B sentences, padded to T tokens, wastes time on padding in every linear layer. We drop the padding once, after
-the embedding look-up, and put it back once, at the end. In between only attention must know which token belongs to which
-sentence. minbert/ has no such thing: packing changes no number at a real token (tests/test_packing.py).
+A batch of B sentences, padded to T tokens, wastes time on padding in every linear layer. We drop the padding once,
+after the embedding look-up, and put it back once, at the end. In between only attention must know which token belongs
+to which sentence. minbert/ has no such thing: packing changes no number at a real token (tests/test_packing.py).
 """
 from dataclasses import dataclass
 

@@ -3,12 +3,13 @@
 Parameters, their gradients, losses and AdamW are float32 at every precision.
 
 - float32: everything.
-- medium: matrix products round their inputs to bfloat16 and add up in float32, where the processor can. Elsewhere this is
-  the same as float32.
+- medium: matrix products round their inputs to bfloat16 and add up in float32, where the processor can. Elsewhere this
+  is the same as float32.
 - bfloat16: the encoder's layers compute in it, activations included. Heads compute as at medium.
 
-Which one is fastest depends on the processor, on the shapes and on torch's version. So we measure it (`fastest`). torch's
-setting for products is global to the process. The program sets it (`set_products`); nothing in the library reads it.
+Which one is fastest depends on the processor, on the shapes and on torch's version. So we measure it (`fastest`).
+torch's setting for products is global to the process. The program sets it (`set_products`); nothing in the library
+reads it.
 """
 import json
 import platform

@@ -1,8 +1,8 @@
 """Few matrix shapes: round the number of packed rows up.
 
-oneDNN multiplies torch's reduced-precision matrices on a CPU. It compiles a kernel for every new matrix shape, which takes
-longer than the product itself and a megabyte of memory. So we use few shapes: N is rounded up to one of 16 values between
-a power of two and the next, for example 1,000 to 1,024. That adds some 2 % of rows.
+oneDNN multiplies torch's reduced-precision matrices on a CPU. It compiles a kernel for every new matrix shape, which
+takes longer than the product itself and a megabyte of memory. So we use few shapes: N is rounded up to one of 16 values
+between a power of two and the next, for example 1,000 to 1,024. That adds some 2 % of rows.
 """
 from dataclasses import replace
 
@@ -24,8 +24,8 @@ def rounded_size(tokens: int) -> int:
 def round_shapes(packing: Packing) -> Packing:
     """Return a packing of the same tokens with a rounded number of rows.
 
-    Where a batch has padding, T is rounded up to a multiple of four too, because attention multiplies matrices of T rows.
-    If the rounded number of rows equals B * T, padding stays in its place and packing is a reshape.
+    Where a batch has padding, T is rounded up to a multiple of four too, because attention multiplies matrices of T
+    rows. If the rounded number of rows equals B * T, padding stays in its place and packing is a reshape.
     """
     size = rounded_size(len(packing.positions))
     if size != packing.mask.numel() and len(packing.padding):

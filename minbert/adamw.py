@@ -1,7 +1,7 @@
 """AdamW: Adam (Kingma & Ba 2015, algorithm 1) with decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2).
 
-Adam keeps two running averages for each number: m of its gradient and v of the gradient's square. A step divides m by the
-root of v. Both averages start at zero and are too small at first. Dividing them by 1 - beta^t corrects that.
+Adam keeps two running averages for each number: m of its gradient and v of the gradient's square. A step divides m by
+the root of v. Both averages start at zero and are too small at first. Dividing them by 1 - beta^t corrects that.
 """
 import math
 from collections.abc import Callable, Iterable
@@ -82,5 +82,5 @@ class AdamW(torch.optim.Optimizer):
             parameter.sub_(step_size * m / (v.sqrt() + eps))
         else:
             m_hat = m / (1 - beta1**t)
-            v_hat = v / (1 - beta2**t)
-            parameter.sub_(lr * m_hat / (v_hat.sqrt() + eps))
+            root_of_v_hat = v.sqrt() / math.sqrt(1 - beta2**t)  # v itself, divided, could overflow
+            parameter.sub_(lr * m_hat / (root_of_v_hat + eps))

@@ -27,7 +27,6 @@ from torch import Tensor, nn
 from minbert.attention import SelfAttention
 from minbert.config import BertConfig
 
-
 _TANH_GELU = partial(F.gelu, approximate="tanh")
 # By the names in config.json. "gelu" is the exact form (Hendrycks & Gimpel 2016).
 ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu, "gelu_new": _TANH_GELU, "gelu_pytorch_tanh": _TANH_GELU}
@@ -141,7 +140,8 @@ class BertModel(nn.Module):
             if ids.numel() and (ids.min() < 0 or ids.max() >= size):
                 raise ValueError(f"{name} from {ids.min()} to {ids.max()}; expected 0 to {size - 1}")
 
-    def run_layers(self, layers: Iterable[nn.Module], hidden: Tensor, mask: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    def run_layers(self, layers: Iterable[nn.Module], hidden: Tensor, mask: Tensor
+                   ) -> tuple[list[Tensor], list[Tensor]]:
         """Run a stack of layers: the model's own, or new ones that a task puts on top.
 
         Args:

@@ -41,14 +41,16 @@ class Glue(PairTask):
         header = next(read_lines(path), "").split("\t")
         wanted = [*layout.sentences, *([layout.label] if labelled else [])]
         broken: list[tuple[int, str]] = []
+        numbered = True
         if layout.bare and not set(wanted) <= set(header) and "index" not in header[:1]:
             rows = read_table(path, layout.bare, quoting=layout.quoting, header=False)
+            numbered = False  # the index of STS-B's original files counts within a source
         else:
             rows = read_table(path, wanted, quoting=layout.quoting, optional=("index", "id"), broken=broken)
         examples, skipped, ids = examples_of(path), [], IdRegister(Path(path))
         for number, row in enumerate(rows):
             value = None
-            identifier = row.values.get("index") or row.values.get("id")
+            identifier = numbered and (row.values.get("index") or row.values.get("id"))
             if identifier:
                 ids.add(identifier, row.line)
             if labelled:
@@ -92,6 +94,6 @@ class Glue(PairTask):
         """Write the GLUE server's file: index and prediction, classes by name where they have one."""
         lines = ["index\tprediction"]
         for index, prediction in enumerate(predictions):
-            text = f"{float(prediction):.3f}" if self.classes is None else self.layout.names[int(prediction)]
+            text = f"{min(MAX_SCORE, max(0.0, float(prediction))):.3f}" if self.classes is None else self.layout.names[int(prediction)]
             lines.append(f"{index}\t{text}")
         write_text(path, "\n".join(lines) + "\n")

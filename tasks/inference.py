@@ -37,7 +37,10 @@ LAYOUTS = (("sentence1", "sentence2", "gold_label", LABELS), ("premise", "hypoth
 
 
 def _pair_rows(path: Path) -> tuple[Iterable[Row], tuple]:
-    """Return the rows of a file in any of the layouts, and the layout. Parallel lines (s1.*, s2.*, labels.*) are one."""
+    """Return the rows of a file in any of the layouts, and the layout.
+
+    Parallel lines (s1.*, s2.*, labels.*) are one.
+    """
     path = Path(path)
     if path.name.startswith("labels."):
         columns = [list(read_lines(path.with_name(path.name.replace("labels", stem, 1)))) for stem in ("s1", "s2")]
@@ -90,8 +93,8 @@ def read_pairs(path: Path, split: str) -> Dataset:
 def build_triplets(pairs: Sequence[Example]) -> tuple[list[Example], list[tuple[int, str]]]:
     """Make triplets (premise, entailed, contradicted) of each premise that has both kinds of hypotheses.
 
-    The i-th entailed hypothesis of a premise meets its i-th contradicted one. Where one list is shorter, it starts over,
-    so that no hypothesis is lost.
+    The i-th entailed hypothesis of a premise meets its i-th contradicted one. Where one list is shorter, it starts
+    over, so that no hypothesis is lost.
 
     Returns:
         The triplets in the order in which the premises come, and (line, reason) of each pair that makes none.

@@ -25,7 +25,9 @@ def _ordered_differences(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def ranking_hinge(scores: Tensor, labels: Tensor, margin: float = 0.1) -> Tensor:
-    """Compute max(0, margin - (s_i - s_j)), the mean over all pairs with label_i > label_j. It is 0 if no labels differ.
+    """Compute max(0, margin - (s_i - s_j)), the mean over all pairs with label_i > label_j.
+
+    It is 0 if no labels differ.
 
     Args:
         scores, labels: [B].
@@ -63,7 +65,10 @@ def score_bins(labels: Tensor, low: float, high: float, bins: int) -> Tensor:
 
 
 def bin_expectation(logits: Tensor, low: float, high: float) -> Tensor:
-    """Return the expected score of logits over bins, [B, bins] -> [B]. low, high: the first and the last bin's values."""
+    """Return the expected score of logits over bins, [B, bins] -> [B].
+
+    low, high: the first and the last bin's values.
+    """
     return logits.softmax(dim=1) @ torch.linspace(low, high, logits.shape[1], device=logits.device, dtype=logits.dtype)
 
 

@@ -128,7 +128,7 @@ class Ranking(Objective):
         self.register_buffer("threshold", torch.tensor(0.5))
 
     def predict(self, scores: Tensor) -> Tensor:
-        """Return the class by the threshold, or a score in the task's range: of a cosine as it is, else by a sigmoid."""
+        """Return the class by the threshold, or a score in the task's range: a cosine as it is, others by a sigmoid."""
         if self.classes is not None:
             return (scores > self.threshold).long()
         return super().predict(scores if self.options.head == "cosine" else scores.sigmoid())

@@ -1,6 +1,7 @@
 """What a recipe may say of a task: one dataclass a kind of task, with its defaults and its checks.
 
-A field that is None takes the recipe's value (`filled`). A class of options that has a default of its own keeps it. This
+A field that is None takes the recipe's value (`filled`). A class of options that has a default of its own keeps it.
+This
 file imports no torch: a wrong recipe is answered at once.
 """
 import dataclasses
@@ -55,8 +56,8 @@ def parse_combination(text: str) -> tuple[str, ...]:
     ('u', 'v', '|u-v|')
     """
     parts = tuple(part.strip() for part in text.strip("() ").split(","))
-    unknown = [part for part in parts if part not in PARTS]
-    require(not unknown, f"combination '{text}': unknown part '{unknown[:1] and unknown[0]}'; known: {', '.join(PARTS)}")
+    for part in parts:
+        require(part in PARTS, f"combination '{text}': unknown part '{part}'; known: {', '.join(PARTS)}")
     return parts
 
 
@@ -235,7 +236,6 @@ class PhraseOptions(TaskOptions):
     pooling: str = "max"
     ablation: str = "full"
     features: str = "full"  # [hs; ht; hs*ht; |hs-ht|], or simple: [hs; ht]
-    exclude_aligned: bool = True  # an in-paraphrase target is never one that is aligned to the same source
     all_random_sources: bool = False  # random pairs take every phrase of s, not only the aligned ones
 
     def __post_init__(self):

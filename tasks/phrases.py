@@ -1,9 +1,10 @@
 """Transfer fine-tuning (Arase & Tsujii 2019, section 3): which phrases of a sentence pair say the same?
 
-A pair goes in as [CLS] s [SEP] t [SEP]. A phrase's vector is pooled from its tokens' final states. A linear layer over two
-phrases' features says paraphrase, in-paraphrase (the target replaced by another phrase of t) or random (a phrase of a
-random other sentence). [CLS] says whether the sentences are paraphrases or s with a random one. L = L_p + L_s. Both
-classifiers are thrown away afterwards: only the encoder is used further. Choices the paper leaves open: docs/alignment.md.
+A pair goes in as [CLS] s [SEP] t [SEP]. A phrase's vector is pooled from its tokens' final states. A linear layer over
+two phrases' features says paraphrase, in-paraphrase (the target replaced by another phrase of t) or random (a phrase of
+a random other sentence). [CLS] says whether the sentences are paraphrases or s with a random one. L = L_p + L_s. Both
+classifiers are thrown away afterwards: only the encoder is used further. Choices the paper leaves open:
+docs/alignment.md.
 """
 import json
 import random
@@ -91,7 +92,8 @@ class PhraseOutputs:
 
     def detach(self) -> "PhraseOutputs":
         """Cut the outputs off from the graph."""
-        return PhraseOutputs(*(None if values is None else values.detach() for values in (self.phrases, self.sentences)))
+        return PhraseOutputs(*(None if values is None else values.detach()
+                               for values in (self.phrases, self.sentences)))
 
 
 def piece_spans(owners: Sequence[int], spans: Sequence[Span], length: int) -> dict[Span, Span]:
@@ -143,7 +145,8 @@ class Phrases(Task):
     def __init__(self, name: str, tokenizer: BertTokenizer, config: BertConfig, options: PhraseOptions):
         super().__init__(name, tokenizer, config, options)
         self.attentive = None  # the pooling of the options is of phrases, and has scores of its own
-        ablation, self.features, self.all_random_sources = options.ablation, options.features, options.all_random_sources
+        ablation, self.features = options.ablation, options.features
+        self.all_random_sources = options.all_random_sources
         self.phrasal = ablation != "sentence_only"
         self.sentential = ablation in ("full", "sentence_only")
         self.metric = "phrasal" if self.phrasal else "sentential"
@@ -163,7 +166,12 @@ class Phrases(Task):
         skipped: list[tuple[int, str]] = []
         names = ("source", "target", "alignments")
         for row in read_json_lines(path, names, optional=("source_phrases", "target_phrases")):
-            values = {name: json.loads(text) if text else [] for name, text in row.values.items()}
+            values = {}
+            for name, text in row.values.items():
+                try:
+                    values[name] = json.loads(text) if text else []
+                except ValueError:
+                    raise row.error(name, "a list") from None
             words = (values["source"], values["target"])
             for name in ("source", "target"):
                 if not (isinstance(values[name], list) and all(isinstance(word, str) for word in values[name])):
@@ -199,8 +207,9 @@ class Phrases(Task):
                 owners.append([index for index, word in enumerate(pieces) for _ in word])
             example.ids, example.owners, example.pool = tuple(sides), tuple(owners), examples
         long = [example for example in examples if self.full_length(example) > self.max_length]
-        self.cut_phrases = sum(len(example.alignments) - len(self._aligned(example, *self._sequence(example, example)[1:]))
-                               for example in long)
+        whole = [self._aligned(example, *self._sequence(example, example)[1:]) for example in long]
+        self.cut_phrases = sum(len(example.alignments) - len(aligned)
+                               for example, aligned in zip(long, whole, strict=True))
         return len(long)
 
     def note(self) -> str:

@@ -57,4 +57,5 @@ class Sentiment(Task):
 
     def metrics(self) -> dict[str, Callable[[np.ndarray, np.ndarray], float]]:
         """Return accuracy and the mean F1 of the classes."""
-        return {"accuracy": accuracy, "macro_f1": lambda predictions, labels: macro_f1(predictions, labels, self.classes)}
+        return {"accuracy": accuracy,
+                "macro_f1": lambda predictions, labels: macro_f1(predictions, labels, self.classes)}

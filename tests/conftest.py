@@ -12,11 +12,15 @@ SHARED = ROOT.parent / "shared"
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing here may wait for a hub; tests of the hub set it back
 
 from corpora import toy  # noqa: E402
+from engine.bert import FastBertModel  # noqa: E402
 from minbert.bert import BertModel  # noqa: E402
 from minbert.config import BertConfig  # noqa: E402
 from minbert.pretrained import fetch  # noqa: E402
 from minbert.tokenizer import SPECIAL_TOKENS, BertTokenizer  # noqa: E402
 from minbert.weights import export  # noqa: E402
+from tasks.options import OPTIONS  # noqa: E402
+from tasks.registry import TASKS  # noqa: E402
+from tasks.task import Task  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +29,11 @@ def full_precision():
     torch.set_float32_matmul_precision("highest")
     yield
     torch.set_float32_matmul_precision("highest")
+
+
+def make_task(kind: str, name: str, tokenizer: BertTokenizer, config: BertConfig, options: dict) -> Task:
+    """A task with these options, checked as a recipe's are."""
+    return TASKS[kind](name, tokenizer, config, OPTIONS[kind](**options))
 
 
 @pytest.fixture(scope="session")
@@ -40,12 +49,21 @@ def shared_data() -> Path:
 
 
 def cases(kind: str) -> list:
-    """Cases of shared/cases.json of one kind, as pytest parameters; one skipped parameter where there is no file."""
+    """Cases of shared/cases.json that share a kind and a test, as pytest parameters; without them one is skipped."""
     path = SHARED / "cases.json"
-    found = [case for case in json.loads(path.read_text("utf-8")) if case["kind"] == kind] if path.exists() else []
+    found = [case for case in json.loads(path.read_text("utf-8"))
+             if case["kind"] == kind and "bug_log" in case] if path.exists() else []
     if not found:
         return [pytest.param(None, marks=pytest.mark.skip(reason="no cases.json beside the project"))]
     return [pytest.param(case, id=case["id"]) for case in found]
+
+
+def case(identifier: str) -> dict:
+    """One case of shared/cases.json. Skips the test where there is no such file."""
+    path = SHARED / "cases.json"
+    if not path.exists():
+        pytest.skip("no cases.json beside the project")
+    return next(found for found in json.loads(path.read_text("utf-8")) if found["id"] == identifier)
 
 
 def words_of_the_toy_corpora() -> list[str]:
@@ -80,6 +98,14 @@ def tiny_directory(tmp_path_factory, tiny_tokenizer) -> Path:
 def tiny_model() -> BertModel:
     torch.manual_seed(0)
     return BertModel(TINY).eval()
+
+
+@pytest.fixture
+def fast_model(tiny_model) -> FastBertModel:
+    """The engine's twin of tiny_model."""
+    model = FastBertModel(TINY).eval()
+    model.load_state_dict(tiny_model.state_dict())
+    return model
 
 
 @pytest.fixture(scope="session")

@@ -2,13 +2,13 @@
 from collections import Counter
 
 import pytest
-from conftest import TINY
+from conftest import TINY, make_task
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks import make_task
-from tasks.task import Example
-from training.batching import TaskBatches, balancing_weights, cut, epoch_batches
+from corpora.examples import Example
+from minbert.batch import by_size, by_tokens
+from training.batching import TaskBatches, balancing_weights, epoch_batches
 
 lengths = st.lists(st.integers(3, 60), min_size=1, max_size=200)
 
@@ -35,7 +35,11 @@ def test_padding_is_small_and_epochs_differ():
 
 
 def test_one_too_long_example_makes_its_own_batch():
-    assert cut([0, 1, 2], [5, 100, 5], 0, 20) == [[0], [1], [2]]
+    assert by_tokens([0, 1, 2], [5, 100, 5], 20) == [[0], [1], [2]]
+
+
+def test_batches_of_a_size():
+    assert by_size([4, 2, 0, 1, 3], 2) == [[4, 2], [0, 1], [3]] and by_size([], 2) == by_tokens([], [], 5) == []
 
 
 @pytest.mark.parametrize("budget", [None, 60])

@@ -1,12 +1,14 @@
-"""The encoder against transformers' BertModel on the same weights."""
+"""The lesson's encoder against transformers' BertModel on the same weights."""
+import dataclasses
+
 import pytest
 import torch
 import transformers
 from conftest import TINY
 from torch.testing import assert_close
 
+from minbert.batch import TokenBatch
 from minbert.bert import BertModel
-from minbert.packing import Packing
 from minbert.weights import load_encoder
 
 
@@ -17,78 +19,15 @@ def both(model_directory):
     return ours.eval(), theirs, tokenizer
 
 
-def padded(tokenizer, texts):
-    rows = [tokenizer.build(ids, max_length=128)[0] for ids in tokenizer.ids(texts)]
-    length = max(map(len, rows))
-    ids = torch.tensor([row + [0] * (length - len(row)) for row in rows])
-    return ids, torch.arange(length) < torch.tensor([[len(row)] for row in rows])
+def batch_of(tokenizer, texts):
+    batch = TokenBatch.from_sequences([tokenizer.build(ids, max_length=128) for ids in tokenizer.ids(texts)],
+                                      tokenizer.pad_id)
+    return batch.input_ids, batch.attention_mask
 
 
-@pytest.mark.parametrize("fused", [True, False])
-@pytest.mark.parametrize("batch", [200, 1])
-def test_hidden_states_equal_transformers_on_200_sentences(both, sentences, fused, batch):
-    """batch 200: with padding, packed inside; batch 1: no padding at all."""
+def test_hidden_states_equal_transformers_on_200_sentences(both, sentences):
     ours, theirs, tokenizer = both
-    ours.fused = fused
-    worst = 0.0
-    with torch.inference_mode():
-        for start in range(0, 200 if batch == 200 else 20, batch):
-            ids, mask = padded(tokenizer, sentences[start:start + batch])
-            mine = ours(ids, mask)
-            reference = theirs(input_ids=ids, attention_mask=mask.long())
-            worst = max(worst, (mine.last_hidden_state - reference.last_hidden_state)[mask].abs().max().item(),
-                        (mine.pooler_output - reference.pooler_output).abs().max().item())
-            assert (mine.last_hidden_state[~mask] == 0).all()
-    ours.fused = True
-    assert worst <= 1e-5
-
-
-@pytest.mark.parametrize("fused", [True, False])
-def test_gradients_equal_transformers(both, sentences, fused):
-    ours, theirs, tokenizer = both
-    ours.fused = fused
-    ids, mask = padded(tokenizer, sentences[:16])
-    weights = torch.randn(*ids.shape, ours.config.hidden_size) * mask[..., None]
-    ours.zero_grad()
-    theirs.zero_grad()
-    output = ours(ids, mask)
-    ((output.last_hidden_state * weights).mean() + output.pooler_output.mean()).backward()
-    reference = theirs(input_ids=ids, attention_mask=mask.long())
-    ((reference.last_hidden_state * weights).mean() + reference.pooler_output.mean()).backward()
-    ours.fused = True
-    expected = dict(theirs.named_parameters())
-    for name, parameter in ours.named_parameters():
-        assert_close(parameter.grad, expected[name].grad, rtol=1e-3, atol=1e-6, msg=lambda text, n=name: f"{n}: {text}")
-
-
-@pytest.mark.parametrize("fused", [True, False])
-@pytest.mark.parametrize("mask", [[[1, 1, 1, 1], [1, 1, 1, 1]], [[1, 1, 1, 1], [1, 1, 0, 0]],
-                                  [[1, 1, 0, 0], [0, 0, 0, 0]], [[0, 1, 1, 1], [1, 0, 1, 0]]])
-def test_cls_only_gives_the_same_first_token_and_the_same_gradients(tiny_model, mask, fused):
-    """full, padded, a row of padding alone, padding first; a weighted sum of both outputs is sent back."""
-    model = tiny_model.double()
-    model.fused = fused
-    ids, mask = torch.randint(5, 1000, (2, 4)), torch.tensor(mask)
-    weights = torch.randn(2, 2, TINY.hidden_size, dtype=torch.float64)
-    results = []
-    for cls_only in (False, True):
-        model.zero_grad()
-        output = model(ids, mask, cls_only=cls_only)
-        assert output.last_hidden_state.shape[1] == (1 if cls_only else 4)
-        first = output.last_hidden_state[:, 0]
-        (weights * torch.stack([first, output.pooler_output])).sum().backward()
-        results.append((first, output.pooler_output, {name: p.grad for name, p in model.named_parameters()}))
-    assert_close(results[0], results[1], rtol=1e-10, atol=1e-10)
-
-
-def test_cls_only_has_no_other_hidden_states_to_show(tiny_model):
-    with pytest.raises(ValueError, match="cls_only"):
-        tiny_model(torch.tensor([[5, 6]]), cls_only=True, output_hidden_states=True)
-
-
-def test_hidden_states_and_attentions_on_request(both, sentences):
-    ours, theirs, tokenizer = both
-    ids, mask = padded(tokenizer, sentences[:8])
+    ids, mask = batch_of(tokenizer, sentences[:200])
     with torch.inference_mode():
         mine = ours(ids, mask, output_hidden_states=True, output_attentions=True)
         reference = theirs(input_ids=ids, attention_mask=mask.long(), output_hidden_states=True,
@@ -96,67 +35,29 @@ def test_hidden_states_and_attentions_on_request(both, sentences):
     assert len(mine.hidden_states) == 7 and len(mine.attentions) == 6
     for first, second in zip(mine.hidden_states, reference.hidden_states, strict=True):
         assert_close(first[mask], second[mask], rtol=0, atol=1e-5)
+    real = mask[:, None, :, None] & mask[:, None, None, :]
     for first, second in zip(mine.attentions, reference.attentions, strict=True):
-        real = mask[:, None, :, None] & mask[:, None, None, :]
         assert_close(first * real, second * real, rtol=0, atol=1e-5)
+    assert_close(mine.last_hidden_state, mine.hidden_states[-1], rtol=0, atol=0)
+    assert_close(mine.pooler_output, reference.pooler_output, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("batch", [16, 1])
-@pytest.mark.parametrize("cls_only", [False, True])
-def test_bfloat16_is_as_near_to_float32_as_transformers_is(both, sentences, batch, cls_only):
-    """The distance of hidden states and of the gradients, which stay float32, from those of full precision."""
+def test_gradients_equal_transformers(both, sentences):
     ours, theirs, tokenizer = both
-    ids, mask = padded(tokenizer, sentences[:batch])
-    kept = slice(0, 1) if cls_only else slice(None)
-    weights = (torch.randn(*ids.shape, ours.config.hidden_size) * mask[..., None])[:, kept]
-    rounded = transformers.BertModel(theirs.config).eval()
-    rounded.load_state_dict(theirs.state_dict())
-    rounded.to(torch.bfloat16)
-
-    def run(model, dtype=None):
+    ids, mask = batch_of(tokenizer, sentences[:16])
+    torch.manual_seed(0)
+    weights = torch.randn(*ids.shape, ours.config.hidden_size) * mask[..., None]
+    for model, output in ((ours, ours(ids, mask)), (theirs, theirs(input_ids=ids, attention_mask=mask.long()))):
         model.zero_grad()
-        if dtype is not None:
-            model.compute_dtype = dtype
-        arguments = {"cls_only": cls_only} if model is ours else {}
-        hidden = model(input_ids=ids, attention_mask=mask, **arguments).last_hidden_state[:, kept].float()
-        (hidden * weights).sum().backward()
-        gradients = dict(model.named_parameters())
-        found = [gradients[f"encoder.layer.{index}.{part}.dense.weight"].grad.float().clone()
-                 for index in range(6) for part in ("attention.output", "intermediate", "output")]
-        return [(hidden * mask[:, kept, None]).detach(), *found]
-
-    exact = run(ours)
-    mine, reference = run(ours, torch.bfloat16), run(rounded)
-    ours.compute_dtype = None
-    assert all(p.grad is None or p.grad.dtype == torch.float32 for p in ours.parameters())
-    for right, first, second in zip(exact, mine, reference, strict=True):
-        assert 0 < (first - right).norm() < 1.5 * (second - right).norm()
-        assert (second - right).norm() < 0.1 * right.norm()
+        ((output.last_hidden_state * weights).mean() + output.pooler_output.mean()).backward()
+    expected = dict(theirs.named_parameters())
+    for name, parameter in ours.named_parameters():
+        assert_close(parameter.grad, expected[name].grad, rtol=1e-3, atol=1e-6, msg=lambda text, n=name: f"{n}: {text}")
 
 
-@pytest.mark.parametrize(("mask", "reshaped"), [
-    ([[1, 1, 1, 1, 1]] * 2, False), ([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]], True),
-    ([[0, 1, 1, 0, 1], [0, 0, 0, 0, 0]], True), ([[1] * 7 + [0], [1] * 8], True),
-    ([[1] * 9, [0, 1] + [0] * 7, [0] * 9, [1] + [0] * 8], False)])
-@pytest.mark.parametrize("cls_only", [False, True])
-def test_rounded_shapes_change_no_number(tiny_model, monkeypatch, mask, reshaped, cls_only):
-    """The rows that a reduced precision adds, here at full precision: the same outputs and gradients."""
-    model, mask = tiny_model.double(), torch.tensor(mask)
-    assert Packing.from_mask(mask).rounded().reshaped == reshaped  # both kinds of them are here
-    ids = torch.randint(5, 1000, mask.shape)
-    batch, length = mask.shape
-    weights = torch.randn(batch, 1 if cls_only else length, TINY.hidden_size, dtype=torch.float64)
-    results = []
-    for rounded in (False, True):
-        monkeypatch.setattr(BertModel, "_products_are_compiled", lambda self, device, answer=rounded: answer)
-        model.zero_grad()
-        output = model(ids, mask, cls_only=cls_only, output_hidden_states=not cls_only, output_attentions=True)
-        ((output.last_hidden_state * weights).sum() + output.pooler_output.sum()).backward()
-        real = mask[:, None, :, None] * mask[:, None, None, :]
-        results.append((output.last_hidden_state, output.hidden_states, output.pooler_output,
-                        [a * real[..., :a.shape[2], :] for a in output.attentions],
-                        {name: p.grad for name, p in model.named_parameters()}))
-    assert_close(results[0], results[1], rtol=1e-10, atol=1e-10)
+def test_nothing_is_returned_that_was_not_asked_for(tiny_model):
+    output = tiny_model(torch.tensor([[5, 6]]))
+    assert output.hidden_states is None and output.attentions is None
 
 
 def test_pairs_use_token_types(both):
@@ -173,7 +74,7 @@ def test_pairs_use_token_types(both):
 @pytest.mark.parametrize("activation", ["gelu", "gelu_new", "gelu_pytorch_tanh", "relu"])
 def test_every_activation_equals_transformers(activation):
     torch.manual_seed(0)
-    config = TINY.__class__(**{**vars(TINY), "hidden_act": activation})
+    config = dataclasses.replace(TINY, hidden_act=activation)
     ours = BertModel(config).eval()
     shape = {name: value for name, value in vars(config).items() if name != "other"}
     theirs = transformers.BertModel(transformers.BertConfig(**shape)).eval()
@@ -192,33 +93,44 @@ def test_a_batch_and_its_rows_alone_agree(tiny_model):
         assert_close(together.pooler_output[row], alone.pooler_output[0], rtol=1e-4, atol=1e-5)
 
 
-def test_a_packing_from_the_collator_gives_the_same(tiny_model):
-    ids = torch.randint(5, 1000, (2, 6))
-    mask = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 0, 0, 0, 0]])
-    given = tiny_model(ids, mask, packing=Packing.from_mask(mask)).last_hidden_state
-    assert torch.equal(given, tiny_model(ids, mask).last_hidden_state)
-
-
-def test_a_row_of_padding_alone_is_zeros_and_finite_in_both_passes(tiny_model):
+def test_a_sequence_of_padding_alone_is_finite_in_both_passes(tiny_model):
     ids = torch.randint(5, 1000, (2, 5))
     output = tiny_model(ids, torch.tensor([[1, 1, 1, 0, 0], [0, 0, 0, 0, 0]]))
-    assert (output.last_hidden_state[1] == 0).all() and output.pooler_output.isfinite().all()
-    output.last_hidden_state.square().sum().backward()
+    assert output.last_hidden_state.isfinite().all() and output.pooler_output.isfinite().all()
+    output.last_hidden_state[0, :3].square().sum().backward()
     assert all(p.grad.isfinite().all() for p in tiny_model.parameters() if p.grad is not None)
 
 
-def test_too_long_a_sequence_and_foreign_ids_are_clear_errors(tiny_model):
+@pytest.mark.parametrize("model", ["tiny_model", "fast_model"])
+def test_too_long_a_sequence_and_foreign_ids_are_clear_errors(model, request):
+    model = request.getfixturevalue(model)
     with pytest.raises(ValueError, match="65 tokens; this model has 64 positions"):
-        tiny_model(torch.full((1, 65), 7))
+        model(torch.full((1, 65), 7))
     for wrong in (-1, 1000):
         with pytest.raises(ValueError, match="input_ids"):
-            tiny_model(torch.tensor([[5, wrong]]))
+            model(torch.tensor([[5, wrong]]))
     with pytest.raises(ValueError, match="token_type_ids"):
-        tiny_model(torch.tensor([[5, 6]]), token_type_ids=torch.tensor([[0, 2]]))
+        model(torch.tensor([[5, 6]]), None, torch.tensor([[0, 2]]))
 
 
-def test_dropout_only_in_training(tiny_model):
-    ids = torch.randint(5, 1000, (2, 9))
-    assert torch.equal(tiny_model(ids).last_hidden_state, tiny_model(ids).last_hidden_state)
-    tiny_model.train()
-    assert not torch.equal(tiny_model(ids).last_hidden_state, tiny_model(ids).last_hidden_state)
+def test_new_weights_have_berts_distribution():
+    """Devlin et al. 2019: normal with deviation 0.02, zero biases, LayerNorm at 1 and 0."""
+    torch.manual_seed(0)
+    model = BertModel(dataclasses.replace(TINY, hidden_size=64))
+    for name, parameter in model.named_parameters():
+        if "LayerNorm" in name:
+            assert torch.equal(parameter, torch.full_like(parameter, float(name.endswith("weight"))))
+        elif name.endswith("bias"):
+            assert not parameter.any()
+        else:
+            count = parameter.numel()
+            assert abs(parameter.mean()) < 6 * 0.02 / count**0.5
+            assert abs(parameter.std() - 0.02) < 6 * 0.02 / (2 * count) ** 0.5
+
+
+def test_new_layers_run_like_the_models_own(tiny_model):
+    """Running the model's own layers on its embeddings gives its output."""
+    ids = torch.randint(5, 1000, (2, 6))
+    output = tiny_model(ids, output_hidden_states=True)
+    states, _ = tiny_model.run_layers(tiny_model.encoder["layer"], output.hidden_states[0], torch.ones(2, 6).bool())
+    assert_close(states[-1], output.last_hidden_state)

@@ -7,7 +7,6 @@ from test_pretrained import cache, hub  # noqa: F401  (fixtures)
 
 from corpora import download
 from corpora.download import SETS, checksum_matches, main
-from tasks import make_task
 
 
 def jsonl(rows):
@@ -19,7 +18,7 @@ FILES = {"train.jsonl": jsonl(PAIRS), "validation.jsonl": jsonl(PAIRS), "test.js
 
 
 def test_files_come_in_the_courses_format_and_only_once(cache, hub, tmp_path, tiny_tokenizer, capsys):  # noqa: F811
-    from conftest import TINY
+    from conftest import TINY, make_task
 
     server = hub(FILES)
     assert main(["--out", str(tmp_path / "data"), "--sets", "quora"]) == 0

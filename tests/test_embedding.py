@@ -3,13 +3,14 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
+from engine.bert import FastBertModel
 from minbert.weights import load_encoder
-from tasks.embedding import embed
+from tasks.encoding import embed
 
 
 @pytest.fixture(scope="module")
 def both(model_directory):
-    encoder, tokenizer, _ = load_encoder(model_directory)
+    encoder, tokenizer, _ = load_encoder(model_directory, FastBertModel)
     return encoder, tokenizer, SentenceTransformer(str(model_directory), device="cpu")
 
 
@@ -27,13 +28,33 @@ def test_vectors_equal_sentence_transformers(both, sentences, normalize):
 
 def test_batches_do_not_change_vectors(both, sentences):
     encoder, tokenizer, _ = both
-    encoder.train()  # embed is for evaluation, and leaves the mode as it was
+    encoder.train()  # embed is for evaluation, and leaves the mode of every part as it was
+    encoder.embeddings.eval()
     together = embed(encoder, tokenizer, sentences[:20])
     alone = embed(encoder, tokenizer, sentences[:20], tokens_per_batch=1)
     np.testing.assert_allclose(together, alone, atol=1e-5)
-    assert encoder.training
+    assert encoder.training and encoder.pooler.training and not encoder.embeddings.LayerNorm.training
 
 
 def test_no_sentences_are_no_vectors(both):
     encoder, tokenizer, _ = both
     assert embed(encoder, tokenizer, []).shape == (0, encoder.config.hidden_size)
+
+
+def test_the_lesson_embeds_alike(both, model_directory, sentences):
+    encoder, tokenizer, _ = both
+    plain, _, _ = load_encoder(model_directory)
+    for pooling in ("pooler", "cls", "mean", "max"):
+        np.testing.assert_allclose(embed(plain, tokenizer, sentences[:20], pooling),
+                                   embed(encoder, tokenizer, sentences[:20], pooling), atol=1e-5)
+
+
+@pytest.mark.parametrize("wrong", ["hello", ["hello", None], [3]])
+def test_one_string_and_items_that_are_none_are_errors(both, wrong):
+    with pytest.raises(TypeError, match=r"expected a list of strings|sentence [01] is"):
+        embed(both[0], both[1], wrong)
+
+
+def test_an_unknown_pooling_is_a_clear_error(both):
+    with pytest.raises(ValueError, match="pooling is 'bogus'; expected one of pooler, cls, mean, max"):
+        embed(both[0], both[1], ["hello"], pooling="bogus")

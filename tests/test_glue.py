@@ -3,11 +3,11 @@ import numpy as np
 import pytest
 import sklearn.metrics
 import torch
-from conftest import TINY
+from conftest import TINY, make_task
 
 from minbert.bert import BertModel
-from tasks import make_task
 from tasks.glue import LAYOUTS
+from tasks.task import Outputs
 
 FOLDERS = {"cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "stsb": "STS-B", "qqp": "QQP", "mnli": "MNLI",
            "mnli_mm": "MNLI", "qnli": "QNLI", "rte": "RTE", "wnli": "WNLI", "paws": "PAWS"}
@@ -82,4 +82,5 @@ def test_an_unknown_layout_is_a_clear_error(tiny_tokenizer):
 
 def test_predictions_of_a_trained_direction_rise(tiny_tokenizer):
     task = make(tiny_tokenizer, "stsb")
-    assert torch.equal(task.predict_from(torch.tensor([0.0, 0.5, 1.0])), torch.tensor([0.0, 2.5, 5.0]))
+    outputs = Outputs(torch.tensor([-0.1, 0.0, 0.5, 1.0, 1.2]), torch.zeros(()))
+    assert torch.equal(task.predict_from(outputs), torch.tensor([0.0, 0.0, 2.5, 5.0, 5.0]))

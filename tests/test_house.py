@@ -1,17 +1,20 @@
 """The house: imports point one way, the README's map is the tree, and nothing loads an untrusted pickle."""
 import ast
 import re
+import subprocess
+import sys
 
 import pytest
 from conftest import ROOT
 
 # What each room may import, besides the standard library and packages.
 ALLOWED = {
-    "minbert": {"minbert"},
-    "corpora": {"corpora", "minbert"},
+    "corpora": {"corpora"},
+    "minbert": {"minbert", "corpora"},
+    "engine": {"engine", "minbert", "corpora"},
+    "alignment": {"alignment", "engine", "minbert", "corpora"},
     "tasks": {"tasks", "minbert", "corpora"},
-    "alignment": {"alignment", "minbert", "corpora"},
-    "training": {"training", "tasks", "minbert"},
+    "training": {"training", "tasks", "engine", "minbert", "corpora"},
 }
 ROOMS = sorted(path.name for path in ROOT.iterdir() if (path / "__init__.py").exists())
 
@@ -72,3 +75,54 @@ def test_every_torch_load_is_weights_only_and_nothing_else_unpickles():
                 assert owner != "pickle", path
                 if owner == "torch":
                     assert any(k.arg == "weights_only" and k.value.value is True for k in node.keywords), path
+
+
+LESSON = ("attention.py", "bert.py", "adamw.py")
+
+
+def test_the_lesson_is_short():
+    assert sum(len((ROOT / "minbert" / name).read_text("utf-8").splitlines()) for name in LESSON) < 350
+
+
+def test_the_lesson_knows_nothing_of_speed():
+    """minbert/ imports nothing of engine/, and names no number type, no compiler and no packing."""
+    for path in (ROOT / "minbert").glob("*.py"):
+        tree = ast.parse(path.read_text("utf-8"))
+        assert "engine" not in set(imported_rooms(path)), path
+        names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} | {
+            node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | {
+            keyword.arg for node in ast.walk(tree) if isinstance(node, ast.Call) for keyword in node.keywords}
+        speed = {name for name in names if name and re.search(
+            r"dtype|float16|float32|float64|int64|promote|finfo|pack(ing|ed)|matmul_precision", name)}
+        assert not speed, f"{path.name} names {', '.join(sorted(speed))}"
+        compiled = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "compile"
+                    and getattr(node.value, "id", "") != "re"]
+        assert not compiled, path
+
+
+def test_no_library_function_reads_the_process_wide_precision():
+    """torch's setting is global. Programs write it; nothing decides by it."""
+    for room in ALLOWED:
+        for path in (ROOT / room).rglob("*.py"):
+            assert "get_float32_matmul_precision" not in path.read_text("utf-8"), path
+
+
+def test_only_one_file_of_training_imports_the_engine():
+    for path in (ROOT / "training").glob("*.py"):
+        assert "engine" not in set(imported_rooms(path)) or path.name == "engines.py", path
+
+
+@pytest.mark.parametrize("program", ["train_multitask.py", "pretrain_tft.py"])
+@pytest.mark.parametrize("arguments", [["--help"], ["--no_such_flag"], ["--recipe", "no-such-recipe.toml"]])
+def test_help_and_a_mistake_are_answered_without_torch(program, arguments, tmp_path):
+    done = subprocess.run([sys.executable, "-X", "importtime", str(ROOT / program), *arguments], cwd=tmp_path,
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == (0 if arguments == ["--help"] else 2)
+    imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert "argparse" in imported and not imported & {"torch", "numpy", "scipy"}
+
+
+def test_the_corpora_need_no_torch():
+    code = "import sys, pkgutil, importlib, corpora\nfor module in pkgutil.iter_modules(corpora.__path__):\n" \
+           "    importlib.import_module('corpora.' + module.name)\nassert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

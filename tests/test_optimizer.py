@@ -11,7 +11,9 @@ import torch
 from conftest import cases
 from torch.testing import assert_close
 
-from minbert.adamw import AdamW, parameter_groups
+from engine.adamw import COMPILE_FROM, FastAdamW, compiles
+from minbert.adamw import AdamW
+from training.parameters import parameter_groups
 
 needs_compiler = pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="no C++ compiler")
 
@@ -29,12 +31,19 @@ def walk(optimizer_of, steps, dtype=torch.float64, size=(7, 3), scale=1.0):
     return torch.stack(history)
 
 
-@pytest.mark.parametrize("foreach", [True, False])
+FORMS = {"lesson": lambda p, *a, **k: AdamW(p, *a, **k),
+         "slices": lambda p, *a, **k: FastAdamW(p, *a, **k, foreach=False),
+         "foreach": lambda p, *a, **k: FastAdamW(p, *a, **k, foreach=True),
+         "compiled": lambda p, *a, **k: FastAdamW(p, *a, **k, foreach=False, compile=True)}
+EVERY_FORM = [pytest.param(form, marks=needs_compiler) if form == "compiled" else form for form in FORMS]
+
+
+@pytest.mark.parametrize("form", ["lesson", "slices", "foreach"])
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 @pytest.mark.parametrize("scale", [1e-10, 1.0, 1e10])
-def test_equals_torch_over_1000_steps_in_float64(foreach, weight_decay, scale):
+def test_equals_torch_over_1000_steps_in_float64(form, weight_decay, scale):
     settings = {"lr": 1e-2, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": weight_decay}
-    ours = walk(lambda p: AdamW(p, **settings, foreach=foreach), 1000, scale=scale)
+    ours = walk(lambda p: FORMS[form](p, **settings), 1000, scale=scale)
     theirs = walk(lambda p: torch.optim.AdamW(p, **settings), 1000, scale=scale)
     assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
@@ -48,7 +57,7 @@ def test_a_scale_is_the_same_as_scaled_gradients(settings):
         generator = torch.Generator().manual_seed(0)
         parameters = [torch.nn.Parameter(torch.randn(size, dtype=torch.float64, generator=generator))
                       for size in ((5,), (301, 1001))]
-        optimizer = AdamW(parameters, lr=1e-2, weight_decay=0.1, **settings)
+        optimizer = FastAdamW(parameters, lr=1e-2, weight_decay=0.1, **settings)
         for scale in (1.0, 0.3, 1e-4, 0.7):
             given = [torch.randn(parameter.shape, dtype=torch.float64, generator=generator)
                      for parameter in parameters]
@@ -63,17 +72,17 @@ def test_a_scale_is_the_same_as_scaled_gradients(settings):
 
 def test_tensors_longer_than_a_slice_equal_torch():
     settings = {"lr": 1e-2, "weight_decay": 0.1}
-    ours = walk(lambda p: AdamW(p, **settings), 3, torch.float64, (300_001,))
+    ours = walk(lambda p: FastAdamW(p, **settings), 3, torch.float64, (300_001,))
     theirs = walk(lambda p: torch.optim.AdamW(p, **settings), 3, torch.float64, (300_001,))
     assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("foreach", [True, False])
+@pytest.mark.parametrize("form", ["lesson", "slices", "foreach"])
 @pytest.mark.parametrize(("correct_bias", "efficient"), [(True, True), (False, False)])
-def test_other_variants_equal_their_formula(correct_bias, efficient, foreach):
+def test_other_variants_equal_their_formula(correct_bias, efficient, form):
     """Kingma & Ba 2015, algorithm 1, and the reordering at the end of section 2, one number at a time."""
     lr, beta1, beta2, eps, decay = 0.01, 0.9, 0.999, 1e-6, 0.2
-    found = walk(lambda p: AdamW(p, lr, (beta1, beta2), eps, decay, correct_bias, efficient, foreach), 50)
+    found = walk(lambda p: FORMS[form](p, lr, (beta1, beta2), eps, decay, correct_bias, efficient), 50)
     generator = torch.Generator().manual_seed(0)
     value = torch.randn(7, 3, dtype=torch.float64, generator=generator)
     m, v = torch.zeros_like(value), torch.zeros_like(value)
@@ -86,18 +95,18 @@ def test_other_variants_equal_their_formula(correct_bias, efficient, foreach):
         assert_close(found[t - 1], value, rtol=1e-12, atol=1e-12)
 
 
-@needs_compiler
+@pytest.mark.parametrize("form", [form for form in EVERY_FORM if form != "lesson"])
 @pytest.mark.parametrize("variant", [{}, {"correct_bias": True, "efficient": True}, {"correct_bias": False}])
-def test_compiled_equals_slices(variant):
+def test_every_form_equals_the_lesson(variant, form):
     """Also while the rate changes from step to step, and for tensors of any length and layout."""
-    settings = {"lr": 1e-2, "weight_decay": 0.1, "foreach": False, **variant}
+    settings = {"lr": 1e-2, "weight_decay": 0.1, **variant}
     results = []
-    for compile in (False, True):
+    for make in (FORMS["lesson"], FORMS[form]):
         generator = torch.Generator().manual_seed(0)
         parameters = [torch.nn.Parameter(torch.randn(size, dtype=torch.float64, generator=generator))
                       for size in ((5,), (301, 1001), (1,))]
         parameters.append(torch.nn.Parameter(torch.randn(30, 20, dtype=torch.float64, generator=generator).t()))
-        optimizer = AdamW(parameters, **settings, compile=compile)
+        optimizer = make(parameters, **settings)
         for step in range(20):
             optimizer.param_groups[0]["lr"] = 1e-2 / (step + 1)
             for parameter in parameters:
@@ -108,15 +117,45 @@ def test_compiled_equals_slices(variant):
         assert_close(first, second, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("form", EVERY_FORM)
+@pytest.mark.parametrize("gradient", [1e-30, 1e-5, 1e20, 3e38])
+def test_every_form_survives_any_finite_gradient(form, gradient):
+    """The square of 1e20 overflows. torch's AdamW and the closed form of three equal steps say what follows."""
+    found, expected = [], []
+    for make, results in ((FORMS[form], found), (lambda p, **k: torch.optim.AdamW(p, **k), expected)):
+        parameter = torch.nn.Parameter(torch.ones(100_000))
+        optimizer = make([parameter], lr=1e-3, weight_decay=0.0)
+        for _ in range(3):
+            parameter.grad = torch.full_like(parameter, gradient)
+            optimizer.step()
+        results.append(parameter.detach())
+    assert_close(found, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_adamw_is_compiled_where_that_pays_and_can_be(monkeypatch):
+    cpu, gpu, many = torch.device("cpu"), torch.device("cuda"), COMPILE_FROM
+    tried = []
+    monkeypatch.setattr("engine.adamw.compiled_update", lambda: tried.append(True))
+    assert compiles("auto", many, cpu) == (True, "AdamW compiled") and tried
+    assert compiles("auto", many - 1, cpu) == compiles(False, many, cpu) == (False, "AdamW in slices")
+    assert compiles(True, 1, cpu) == (True, "AdamW compiled") and not compiles(True, many, gpu)[0] and len(tried) == 1
+
+    def refuse():
+        raise ValueError("no compiler here")
+
+    monkeypatch.setattr("engine.adamw.compiled_update", refuse)
+    assert compiles("auto", many, cpu) == (False, "AdamW in slices (no compiler here)")
+
+
 def test_without_a_compiler_compile_is_one_clear_error(tmp_path):
     """In a process of its own: the compiler remembers what it found, and what it compiled before."""
     code = """
 import torch
-from minbert.adamw import AdamW
+from engine.adamw import FastAdamW
 parameter = torch.nn.Parameter(torch.ones(3))
 parameter.grad = torch.ones(3)
 try:
-    AdamW([parameter], foreach=False, compile=True).step()
+    FastAdamW([parameter], foreach=False, compile=True).step()
 except ValueError as error:
     print(error)
 """
@@ -133,7 +172,7 @@ def test_parameters_of_different_ages_are_updated_together():
     for foreach in (True, False):
         torch.manual_seed(0)
         parameters = [torch.nn.Parameter(torch.randn(3)) for _ in range(4)]
-        optimizer = AdamW(parameters, **settings, foreach=foreach)
+        optimizer = FastAdamW(parameters, **settings, foreach=foreach)
         for step in range(5):
             for index, parameter in enumerate(parameters):
                 parameter.grad = torch.randn(3) if step >= index else None
@@ -142,16 +181,17 @@ def test_parameters_of_different_ages_are_updated_together():
     assert_close(results[0], results[1])
 
 
-def test_state_dict_round_trip_goes_on_alike():
+@pytest.mark.parametrize("form", ["lesson", "slices", "foreach"])
+def test_state_dict_round_trip_goes_on_alike(form):
     torch.manual_seed(0)
     first = torch.nn.Parameter(torch.randn(5))
-    optimizer = AdamW([first], lr=0.1)
+    optimizer = FORMS[form]([first], lr=0.1)
     gradients = torch.randn(6, 5)
     for gradient in gradients[:3]:
         first.grad = gradient
         optimizer.step()
     second = torch.nn.Parameter(first.detach().clone())
-    resumed = AdamW([second], lr=0.7)
+    resumed = FORMS[form]([second], lr=0.7)
     resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))  # as from a file: load_state_dict shares tensors
     for gradient in gradients[3:]:
         first.grad, second.grad = gradient, gradient.clone()
@@ -160,10 +200,11 @@ def test_state_dict_round_trip_goes_on_alike():
     assert torch.equal(first, second)
 
 
-def test_a_zero_gradient_decays_and_a_missing_one_does_not():
+@pytest.mark.parametrize("form", ["lesson", "slices", "foreach"])
+def test_a_zero_gradient_decays_and_a_missing_one_does_not(form):
     moved, still = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(3))
     moved.grad = torch.zeros(3)
-    AdamW([moved, still], lr=0.1, weight_decay=0.5).step()
+    FORMS[form]([moved, still], lr=0.1, weight_decay=0.5).step()
     assert_close(moved.detach(), torch.full((3,), 0.95))
     assert torch.equal(still.detach(), torch.ones(3))
 
@@ -175,7 +216,7 @@ def test_parameters_that_are_not_contiguous_are_updated_in_place():
     plain = torch.nn.Parameter(base.clone().t().contiguous())
     for parameter in (transposed, plain):
         parameter.grad = torch.ones(6, 4)
-        AdamW([parameter], **settings).step()
+        FastAdamW([parameter], **settings).step()
     assert_close(transposed.detach(), plain.detach())
 
 
@@ -187,17 +228,19 @@ def test_biases_and_layer_norm_are_kept_out_of_decay(tiny_model):
     assert sum(len(group["params"]) for group in groups) == len(list(tiny_model.parameters()))
 
 
-@pytest.mark.parametrize("wrong", [{"lr": -1}, {"betas": (1.0, 0.9)}, {"eps": -1e-8}, {"weight_decay": -0.1}])
+@pytest.mark.parametrize("wrong", [{"lr": -1}, {"betas": (1.0, 0.9)}, {"eps": -1e-8}, {"weight_decay": -0.1},
+                                   {"lr": math.nan}, {"lr": math.inf}, {"eps": math.nan}])
 def test_nonsense_is_refused(wrong):
     with pytest.raises(ValueError, match="expected"):
         AdamW([torch.nn.Parameter(torch.ones(1))], **wrong)
 
 
 @pytest.mark.parametrize("case", cases("optimizer"))
-def test_cases(case):
+@pytest.mark.parametrize("form", EVERY_FORM)
+def test_cases(case, form):
     given, expected = case["input"], case["expected"]
     parameter = torch.nn.Parameter(torch.tensor(given["params"], dtype=torch.float64))
-    optimizer = AdamW([parameter], given["lr"], tuple(given["betas"]), given["eps"], given["weight_decay"],
+    optimizer = FORMS[form]([parameter], given["lr"], tuple(given["betas"]), given["eps"], given["weight_decay"],
                       given.get("correct_bias", True))
     history = []
     for gradient in given["grads"]:

@@ -30,15 +30,16 @@ def test_attentive_pooling_is_lin_et_al_and_sees_no_padding():
     module = AttentivePooling(8, attention_size=5, rows=3).double()
     hidden = torch.randn(2, 6, 8, dtype=torch.float64)
     mask = torch.tensor([[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1]])
-    found = module(hidden, mask)
+    found, _ = module(hidden, mask)
     alone = hidden[0, :4]
     weights = torch.softmax(module.second.weight @ torch.tanh(module.first.weight @ alone.T), dim=-1)  # A: [r, T]
     assert_close(found[0], (weights @ alone).mean(dim=0))
     expected = (weights @ weights.T - torch.eye(3, dtype=torch.float64)).square().sum()
     assert_close(attention_penalty(weights.T[None]), expected)
     hidden[0, 4:] = 1e6
-    assert_close(module(hidden, mask)[0], found[0])
-    assert torch.equal(module(hidden, torch.zeros(2, 6)), torch.zeros(2, 8, dtype=torch.float64))
+    assert_close(module(hidden, mask)[0][0], found[0])
+    assert_close(module(hidden[:1], mask[:1])[1], expected)
+    assert torch.equal(module(hidden, torch.zeros(2, 6))[0], torch.zeros(2, 8, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("case", cases("pooling"))

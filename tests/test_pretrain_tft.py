@@ -8,6 +8,7 @@ from conftest import ROOT
 import pretrain_tft
 import train_multitask
 from corpora import toy
+from tasks.options import PhraseOptions
 from training.recipe import load_recipe
 
 QUICK = ["--epochs", "1", "--steps_per_epoch", "2", "--batch_size", "8", "--no_progress"]
@@ -53,7 +54,7 @@ def test_pairs_aligned_elsewhere_and_the_recipes_and_flags(tmp_path, monkeypatch
     assert status == 0
     saved = (tmp_path / "runs" / "full" / "recipe.toml").read_text()
     options = load_recipe(tmp_path / "runs" / "full" / "recipe.toml").tasks["tft"].options
-    assert options == {"dropout": 0.2, "ablation": "three_way", "features": "simple", "pooling": "mean"}
+    assert options == PhraseOptions(dropout=0.2, ablation="three_way", features="simple", pooling="mean")
     assert "seed = 3" in saved
 
 

@@ -9,7 +9,8 @@ from scipy import optimize
 from torch.testing import assert_close
 
 from training import surgery
-from training.surgery import SURGERY, SurgeryState, combine_weights, conflict_cosines
+from training.choices import COMBINERS
+from training.surgery import SurgeryState, combine_weights, conflict_cosines
 
 SCALES = [1e-10, 1.0, 1e10]
 
@@ -170,7 +171,7 @@ def test_without_conflict_these_are_the_sum(method, scale):
     assert_close(combined(method, gradients), gradients.sum(dim=0), rtol=1e-12, atol=0)
 
 
-@pytest.mark.parametrize("method", SURGERY)
+@pytest.mark.parametrize("method", COMBINERS)
 def test_degenerate_gradients_have_defined_results(method):
     one = random_gradients(1, 5)
     assert_close(combined(method, one), one[0])
@@ -183,7 +184,7 @@ def test_degenerate_gradients_have_defined_results(method):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-@pytest.mark.parametrize("method", SURGERY)
+@pytest.mark.parametrize("method", COMBINERS)
 def test_a_gradient_that_is_not_finite_is_named(method, value):
     gradients = random_gradients(3, 5)
     gradients[1, 2] = value

@@ -116,7 +116,7 @@ def test_every_course_file_has_the_rows_that_were_counted(shared_data):
 
 @pytest.mark.parametrize("case", cases("tsv"))
 def test_cases(tmp_path, case, tiny_tokenizer):
-    from tasks import make_task
+    from conftest import make_task
 
     given_input, expected = case["input"], case["expected"]
     path = write(tmp_path, given_input["text"], given_input["file"])

@@ -9,7 +9,7 @@ import safetensors.torch
 import torch
 from conftest import ROOT, SHARED
 
-import tasks.task
+import corpora.examples
 import train_multitask
 
 SIX = [f"{task}-{split}-output.csv" for task in ("sst", "para", "sts") for split in ("dev", "test")]
@@ -47,7 +47,7 @@ def test_a_run_prints_dev_scores_and_writes_all_six_files(trained, toy_directory
 
 
 def test_examples_on_disk_train_to_the_same_bits(trained, tiny_directory, toy_directory, tmp_path, monkeypatch):
-    monkeypatch.setattr(tasks.task, "LARGE_FILE", 0)
+    monkeypatch.setattr(corpora.examples, "LARGE_FILE", 0)
     monkeypatch.chdir(tmp_path)
     assert train_multitask.main(["--weights", str(tiny_directory), "--data", str(toy_directory), "--epochs", "2",
                                  "--lr", "1e-3", "--no_progress"]) == 0

@@ -7,26 +7,31 @@ import pytest
 import torch
 from conftest import TINY
 
+from engine.bert import FastBertModel
 from minbert.bert import BertModel
 from training import checkpoint
 from training.averaging import WeightAverage
+from training.batching import TaskBatches
+from training.choices import COMBINERS
 from training.data import load_data, sample
+from training.engines import make_engine
 from training.evaluate import predict
 from training.parameters import freeze, layer_of, optimizer_groups
-from training.program import build_model
+from training.program import build_model, set_encoder_dropout
 from training.recipe import parse_recipe
 from training.schedules import rate_factor
-from training.step import COMPILE_FROM, compiles
-from training.surgery import SURGERY
+from training.seeds import seed_of
+from training.surgery import SurgeryState, combine_weights
 from training.trainer import Trainer, TrainerState
 
 
 def make_trainer(directory, toy_directory, tokenizer, stages, cls=Trainer, **fields):
     recipe = parse_recipe({"stage": stages, "precision": "float32", **fields}, "test")
     torch.manual_seed(0)
-    model = build_model(recipe, TINY, BertModel(TINY), tokenizer)
-    data = load_data(dict(model.tasks.items()), recipe, toy_directory, say=lambda text: None)
-    return cls(model, recipe, data, directory, torch.device("cpu"), say=lambda text: None, progress=False)
+    model = build_model(recipe, TINY, FastBertModel(TINY), tokenizer)
+    data = load_data(model.tasks_by_name(), recipe, toy_directory, say=lambda text: None)
+    return cls(model, recipe, data, directory, make_engine("engine"), torch.device("cpu"),
+               lambda: (recipe.precision, ""), say=lambda text: None, progress=False)
 
 
 STAGES = [
@@ -101,17 +106,119 @@ def test_it_learns_what_can_be_learned(tmp_path, toy_directory, tiny_tokenizer, 
     assert accuracy > 0.6  # five classes; chance is 0.2
 
 
-@pytest.mark.parametrize("combine", SURGERY)
-@pytest.mark.parametrize("mixing", ["cycle", "uniform"])
-def test_every_combination_of_gradients_trains(tmp_path, toy_directory, tiny_tokenizer, combine, mixing):
+class Watching(Trainer):
+    """Keeps the gradient that the first step hands to the optimizer, and takes no step."""
+
+    def run_one(self, monkeypatch):
+        found = []
+
+        def step(engine, optimizer, scale):
+            found.append({parameter: None if parameter.grad is None else parameter.grad.clone() for parameter in
+                          self.model.parameters()})
+
+        monkeypatch.setattr("training.engines.FastEngine.step", step)
+        self.train()
+        return found[0]
+
+
+def task_gradients(trainer, names):
+    """Each task's gradient of the encoder by autograd alone, of the same first batches, without dropout."""
+    parameters = list(trainer.model.encoder.parameters())
+    rows = []
+    for name in names:
+        task = trainer.model.tasks[name]
+        batches = TaskBatches(task, trainer.data[name].train, 8, f"{trainer.recipe.seed}/0/{name}")
+        batch = batches.collate(batches.indices(0))
+        gradients = torch.autograd.grad(task.loss(trainer.model.encoder, batch), parameters, allow_unused=True)
+        rows.append(torch.cat([torch.zeros_like(p).flatten() if g is None else g.flatten()
+                               for p, g in zip(parameters, gradients, strict=True)]))
+    return torch.stack(rows).double()
+
+
+@pytest.mark.parametrize("combine", COMBINERS)
+def test_a_step_hands_the_optimizer_the_combined_gradient(tmp_path, toy_directory, tiny_tokenizer, monkeypatch,
+                                                          combine):
+    """Sum and mean by hand. The others: their weights of the Gram matrix, times the tasks' own gradients."""
+    names = ["sst", "para", "sts"]
     trainer = make_trainer(tmp_path, toy_directory, tiny_tokenizer, [
-        {"tasks": ["sst", "para", "sts"], "epochs": 1, "steps_per_epoch": 2, "combine": combine, "mixing": mixing,
-         "draws": 3}])
+        {"tasks": names, "epochs": 1, "steps_per_epoch": 1, "combine": combine, "keep": "last"}], Watching,
+        hidden_dropout_prob=0.0)
+    set_encoder_dropout(trainer.model.encoder, 0.0)
+    rows = task_gradients(trainer, names)
+    found = trainer.run_one(monkeypatch)
+    if combine in ("sum", "mean"):
+        weights = torch.full((3,), 1.0 if combine == "sum" else 1 / 3, dtype=torch.float64)
+    else:
+        generator = torch.Generator().manual_seed(seed_of(f"{trainer.recipe.seed}/0", "surgery", 0))
+        weights = combine_weights(combine, rows @ rows.T, names, generator, SurgeryState())
+    expected = weights @ rows
+    whole = torch.cat([(torch.zeros_like(p) if found[p] is None else found[p]).flatten()
+                       for p in trainer.model.encoder.parameters()]).double()
+    torch.testing.assert_close(whole, expected, rtol=1e-3, atol=1e-6)
+
+
+def test_loss_weights_scale_each_tasks_gradient(tmp_path, toy_directory, tiny_tokenizer, monkeypatch):
+    trainer = make_trainer(tmp_path, toy_directory, tiny_tokenizer, [
+        {"tasks": ["sst", "sts"], "epochs": 1, "steps_per_epoch": 1, "loss_weights": {"sts": 7.0}, "keep": "last"}],
+        Watching, hidden_dropout_prob=0.0)
+    set_encoder_dropout(trainer.model.encoder, 0.0)
+    rows = task_gradients(trainer, ["sst", "sts"])
+    found = trainer.run_one(monkeypatch)
+    whole = torch.cat([(torch.zeros_like(p) if found[p] is None else found[p]).flatten()
+                       for p in trainer.model.encoder.parameters()]).double()
+    torch.testing.assert_close(whole, rows[0] + 7 * rows[1], rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize(("field", "function"), [("rdrop", "rdrop_loss"), ("smart", "smart_penalty")])
+def test_a_step_adds_what_its_regularizers_ask_for(tmp_path, toy_directory, tiny_tokenizer, monkeypatch, field,
+                                                   function):
+    """The logged loss of a step is the plain loss plus the weighted term, here a term of known size."""
+    if field == "rdrop":
+        def known(task, encoder, batch, weight):
+            outputs = task.outputs(encoder, batch)
+            return task.criterion(outputs, batch) + weight * 100, outputs
+    else:
+        def known(task, encoder, batch, outputs):
+            return torch.tensor(100.0)
+    monkeypatch.setattr(f"training.step.{function}", known)
+    losses = {}
+    for weight in (0.0, 0.5):
+        trainer = make_trainer(tmp_path / str(weight), toy_directory, tiny_tokenizer, [
+            {"tasks": ["sst"], "epochs": 1, "steps_per_epoch": 1, field: weight}])
+        trainer.train()
+        first = (tmp_path / str(weight) / "metrics.jsonl").read_text().splitlines()[0]
+        losses[weight] = json.loads(first)["loss"]["sst"]
+    assert losses[0.5] == pytest.approx(losses[0.0] + 50, abs=1e-3)
+
+
+def test_conflicts_are_logged_where_gradients_are_kept_apart(tmp_path, toy_directory, tiny_tokenizer):
+    trainer = make_trainer(tmp_path, toy_directory, tiny_tokenizer, [
+        {"tasks": ["sst", "para", "sts"], "epochs": 1, "steps_per_epoch": 2, "log_conflicts": True}])
     trainer.train()
     records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert all(math.isfinite(r["gradient_norm"]) for r in records if "loss" in r)
-    if combine not in ("sum", "mean") and mixing == "cycle":
-        assert set(records[0]["conflict"]) == {"sst/para", "sst/sts", "para/sts"}
+    assert set(records[0]["conflict"]) == {"sst/para", "sst/sts", "para/sts"}
+    assert all(-1 <= cosine <= 1 for cosine in records[0]["conflict"].values())
+
+
+def test_frozen_parts_are_in_evaluation_mode_and_stay_there(tmp_path, toy_directory, tiny_tokenizer):
+    """No dropout in what is frozen; and evaluating between epochs flips nothing."""
+    for trainable, training in (("heads", []), ("top-1", ["encoder.layer.1", "pooler"]), ("all", ["embeddings"])):
+        trainer = make_trainer(tmp_path / trainable, toy_directory, tiny_tokenizer, [
+            {"tasks": ["sst"], "epochs": 2, "steps_per_epoch": 1, "trainable": trainable, "keep": "last"}])
+        trainer.train()
+        modules = dict(trainer.model.encoder.named_modules())
+        for name in ("embeddings", "encoder.layer.0", "encoder.layer.1", "pooler"):
+            expected = trainable == "all" or name in training
+            assert all(part.training == expected for part in modules[name].modules()), (trainable, name)
+        assert trainer.model.tasks["sst"].training
+
+
+def test_examples_that_took_part_are_counted(tmp_path, toy_directory, tiny_tokenizer):
+    trainer = make_trainer(tmp_path, toy_directory, tiny_tokenizer, [
+        {"tasks": ["sst", "sts"], "epochs": 1, "steps_per_epoch": 3, "batch_size": {"sst": 4, "sts": 8}},
+        {"tasks": ["sts"], "epochs": 1, "steps_per_epoch": 2, "batch_size": 8}])
+    trainer.train()
+    assert trainer.state.seen == {"sst": 12, "sts": 40}
 
 
 @pytest.mark.parametrize("combine", ["sum", "mean", "pcgrad"])
@@ -120,12 +227,12 @@ def test_a_gradient_longer_than_clip_is_scaled_to_it(tmp_path, toy_directory, ti
                                                      clip):
     found = []
 
-    def step(optimizer, scale):
+    def step(engine, optimizer, scale):
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         norm = math.sqrt(sum(float(gradient.double().square().sum()) for gradient in gradients))
         found.append((norm, scale))
 
-    monkeypatch.setattr("training.step.AdamW.step", step)
+    monkeypatch.setattr("training.engines.FastEngine.step", step)
     trainer = make_trainer(tmp_path, toy_directory, tiny_tokenizer, [
         {"tasks": ["sst", "para"], "epochs": 1, "steps_per_epoch": 2, "combine": combine, "clip": clip}])
     trainer.train()
@@ -134,21 +241,6 @@ def test_a_gradient_longer_than_clip_is_scaled_to_it(tmp_path, toy_directory, ti
     assert logged == pytest.approx([norm for norm, _ in found], rel=1e-4)  # of the whole gradient, before it is scaled
     expected = [1.0 if clip in (0.0, 1e6) else clip / norm for norm, _ in found]
     assert [scale for _, scale in found] == pytest.approx(expected, rel=1e-4)
-
-
-def test_adamw_is_compiled_where_that_pays_and_can_be(monkeypatch):
-    cpu, gpu, many = torch.device("cpu"), torch.device("cuda"), COMPILE_FROM
-    tried = []
-    monkeypatch.setattr("training.step.compiled_update", lambda: tried.append(True))
-    assert compiles("auto", many, cpu) == (True, "AdamW compiled") and tried
-    assert compiles("auto", many - 1, cpu) == compiles(False, many, cpu) == (False, "AdamW in slices")
-    assert compiles(True, 1, cpu) == (True, "AdamW compiled") and not compiles(True, many, gpu)[0] and len(tried) == 1
-
-    def refuse():
-        raise ValueError("no compiler here")
-
-    monkeypatch.setattr("training.step.compiled_update", refuse)
-    assert compiles("auto", many, cpu) == (False, "AdamW in slices (no compiler here)")
 
 
 def test_frozen_parts_do_not_move_and_free_ones_do(tmp_path, toy_directory, tiny_tokenizer):
@@ -235,13 +327,16 @@ def test_layer_wise_rates():
         freeze(encoder, "top-3")
 
 
-@pytest.mark.parametrize("kind", ["linear", "cosine", "constant"])
-def test_schedules_rise_then_fall(kind):
-    factors = [rate_factor(kind, step, 100, 0.1) for step in range(100)]
-    assert all(0 < factor <= 1 for factor in factors)
-    assert factors[:10] == sorted(factors[:10]) and factors[10] == 1
-    assert factors[10:] == sorted(factors[10:], reverse=True)
-    assert factors[-1] == 1 if kind == "constant" else factors[-1] < 0.02
+@pytest.mark.parametrize(("kind", "after"), [
+    ("linear", lambda progress: 1 - progress), ("cosine", lambda progress: (1 + math.cos(math.pi * progress)) / 2),
+    ("constant", lambda progress: 1.0)])
+@pytest.mark.parametrize(("total", "warmup"), [(100, 0.1), (100, 0.0), (7, 0.3), (1, 0.1), (1000, 0.06)])
+def test_schedules_are_their_closed_forms(kind, after, total, warmup):
+    """Step n of w steps of warm-up has the factor (n + 1) / (w + 1); then the rate falls from 1 towards 0."""
+    rising = math.ceil(warmup * total)
+    for step in range(total):
+        expected = (step + 1) / (rising + 1) if step < rising else after((step - rising) / max(1, total - rising))
+        assert rate_factor(kind, step, total, warmup) == pytest.approx(expected)
 
 
 def test_averages_are_their_definitions():

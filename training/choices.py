@@ -1,7 +1,7 @@
 """The names that a recipe may use, apart from the code that they name.
 
-Importing that code imports torch, which takes seconds. A wrong recipe is answered before. Each registry checks at import
-that it has exactly these names.
+Importing that code imports torch, which takes seconds. A wrong recipe is answered before. Each registry checks at
+import that it has exactly these names.
 """
 COMBINERS = ("sum", "mean", "pcgrad", "gradvac", "cagrad", "mgda", "imtl_g", "nash", "aligned", "upgrad")
 PRECISIONS = ("auto", "float32", "medium", "bfloat16")

@@ -34,9 +34,11 @@ def sample(examples: Sequence[Example], count: int | None, seed: str) -> Sequenc
     return [examples[index] for index in chosen]
 
 
-def load_data(tasks: dict[str, Task], recipe: Recipe, directory: Path, limit: int | None = None, say: Callable[[str], None] = print,
-              splits: tuple[str, ...] = SPLITS) -> dict[str, TaskData]:
-    """Read, limit and tokenize each task's files. A missing test file is reported; a missing train or dev file is an error.
+def load_data(tasks: dict[str, Task], recipe: Recipe, directory: Path, limit: int | None = None,
+              say: Callable[[str], None] = print, splits: tuple[str, ...] = SPLITS) -> dict[str, TaskData]:
+    """Read, limit and tokenize each task's files.
+
+    A missing test file is reported; a missing train or dev file is an error.
 
     Args:
         tasks: by name.

@@ -143,8 +143,8 @@ class ShardedTask:
     def _all_values(self, values: Tensor, batch: ShardedBatch) -> Tensor:
         """Put all processes' values together: [k * b, ...] of this process -> [k * B, ...] of the whole batch.
 
-        An example has k rows (of sentence vectors: first all first sentences, then all second ones). Only this process's
-        rows have a gradient.
+        An example has k rows (of sentence vectors: first all first sentences, then all second ones). Only this
+        process's rows have a gradient.
         """
         own = batch.parts[self.world.rank]
         sides = len(values) // max(len(own), 1)

@@ -23,7 +23,10 @@ class Engine(Protocol):
 
     def resolve(self, precision: str, config: BertConfig, batch: int, length: int, device: torch.device, cache: Path
                 ) -> tuple[str, str]:
-        """Decide what "auto" means for batches of this shape. Returns the precision's name, and a line that says why."""
+        """Decide what "auto" means for batches of this shape.
+
+        Returns the precision's name, and a line that says why.
+        """
 
     def use(self, precision: str, encoder: BertModel):
         """Let the encoder, and this process's matrix products, compute at a precision."""

@@ -65,7 +65,10 @@ def measure(task: Task, predictions: np.ndarray, examples: Sequence[Example]) ->
 
 
 def selection_score(tasks: dict[str, Task], results: dict[str, dict[str, Metric]]) -> float:
-    """Return one number to choose epochs by: the mean over tasks. Correlations are moved to 0..1, as the course does."""
+    """Return one number to choose epochs by: the mean over tasks.
+
+    Correlations are moved to 0..1, as the course does.
+    """
     values = []
     for name, metrics in results.items():
         value = metrics[tasks[name].metric].value

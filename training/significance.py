@@ -32,8 +32,8 @@ def williams(gold: np.ndarray, first: np.ndarray, second: np.ndarray) -> float:
     return float(2 * stats.t.sf(abs(t), n - 3))
 
 
-def paired_bootstrap(metric: Callable[[np.ndarray, np.ndarray], float], gold: np.ndarray, first: np.ndarray, second: np.ndarray, samples: int = 1000,
-                     seed: int = 0) -> float:
+def paired_bootstrap(metric: Callable[[np.ndarray, np.ndarray], float], gold: np.ndarray, first: np.ndarray,
+                     second: np.ndarray, samples: int = 1000, seed: int = 0) -> float:
     """Compute the two-sided p of the difference metric(second) - metric(first) by the paired bootstrap.
 
     It is the share of resampled differences, centred on the observed one, that are at least as large.

@@ -5,7 +5,6 @@ drawn from (seed, stage, step). So a run that is killed and started again ends w
 """
 import dataclasses
 import json
-import math
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -41,7 +40,8 @@ class MultitaskModel(nn.Module):
         self.encoder = encoder
         for name in tasks:
             if hasattr(nn.ModuleDict(), name):
-                raise ValueError(f"a task is called '{name}', a name that torch uses; choose another, such as '{name}_1'")
+                raise ValueError(f"a task is called '{name}', a name that torch uses; expected another, such as "
+                                 f"'{name}_1'")
         self.tasks = nn.ModuleDict(tasks)
 
     def tasks_by_name(self) -> dict[str, Task]:
@@ -89,7 +89,8 @@ class Trainer:
     """
 
     def __init__(self, model: MultitaskModel, recipe: Recipe, data: dict[str, TaskData], directory: Path,
-                 engine: Engine, device: torch.device, precision: Callable[[], tuple[str, str]] = lambda: ("float32", ""),
+                 engine: Engine, device: torch.device,
+                 precision: Callable[[], tuple[str, str]] = lambda: ("float32", ""),
                  say: Callable[[str], None] = print, progress: bool = True, world: World = ALONE):
         self.model, self.recipe, self.data = model.to(device), recipe, data
         self.directory, self.engine, self.device, self.say, self.world = Path(directory), engine, device, say, world
@@ -178,7 +179,10 @@ class Trainer:
     # ---- after an epoch ----------------------------------------------------------------------------------------------
 
     def evaluate(self, tasks: dict[str, Task], limit: int | None) -> dict:
-        """Measure each task on its dev set, or on a sample of at most `limit` rows. Also says how many rows that were."""
+        """Measure each task on its dev set, or on a sample of at most `limit` rows.
+
+        Also says how many rows that were.
+        """
         results, counts = {}, {}
         for name, task in tasks.items():
             everything = self.data[name].dev
