@@ -10,6 +10,7 @@ import argparse
 import dataclasses
 import sys
 from pathlib import Path
+from typing import Any
 
 from training.choices import COMBINERS, ENGINES, PRECISIONS
 from training.commandline import Parser, fraction, guarded, positive, rate, run_directory
@@ -66,7 +67,7 @@ def override(recipe: Recipe, flags: argparse.Namespace) -> Recipe:
                    if (value := getattr(flags, name)) is not None}
         if len(stage.tasks) == 1:
             changes.pop("combine", None)  # there is nothing to combine
-        optimizer = {}
+        optimizer: dict[str, Any] = {}
         if flags.option == "pretrain":
             changes["trainable"] = "heads"
             optimizer = {"lr": 1e-3, "head_lr": 1e-3}

@@ -67,8 +67,8 @@ def read_pairs(path: Path, trees: Path | None = None) -> list[Pair]:
             sides = line.split("\t")
             if len(sides) != 2:
                 raise ValueError(f"{trees}:{number}: found {len(sides)} columns; expected two bracketed trees")
-            (pair.source, source), (pair.target, target) = (read_brackets(s, f"{trees}:{number}") for s in sides)
-            pair.spans = (source, target)
+            (pair.source, first), (pair.target, second) = (read_brackets(s, f"{trees}:{number}") for s in sides)
+            pair.spans = (first, second)
     return pairs
 
 
@@ -82,15 +82,15 @@ def extract_pair(work: tuple[Pair, np.ndarray, np.ndarray, np.ndarray, Settings]
                       cosine_matrix(source[:, 0], target[:, 0], center))
     strengths = [boundary_strengths(words, vectors[:, 1])
                  for words, vectors in ((pair.source, source), (pair.target, target))]
-    phrases = extract(settings.extractor, links, *strengths, settings.min_words, settings.max_words,
+    phrases = extract(settings.extractor, links, strengths[0], strengths[1], settings.min_words, settings.max_words,
                       pair.spans)
-    inventories = []
+    inventories: list[list[Span]] = []
     for side, strength in enumerate(strengths):
-        aligned = {phrase[2 * side:2 * side + 2] for phrase in phrases}
+        aligned = {(phrase[2 * side], phrase[2 * side + 1]) for phrase in phrases}
         nodes = pair.spans[side] if pair.spans else tree_spans(strength)
-        nodes = {span for span in nodes if span[1] - span[0] >= settings.min_words}
-        inventories.append(sorted(aligned | nodes))
-    return AlignedPair(pair.source, pair.target, phrases, *inventories)
+        long_enough = {span for span in nodes if span[1] - span[0] >= settings.min_words}
+        inventories.append(sorted(aligned | long_enough))
+    return AlignedPair(pair.source, pair.target, phrases, inventories[0], inventories[1])
 
 
 def layers_for(encoder: BertModel, settings: Settings) -> tuple[int, int]:

@@ -12,6 +12,7 @@ import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from alignment.trees import boundary_strengths
 from alignment.words import METHODS, align, cosine_matrix, default_layer, word_vectors
 from corpora import toy
 from corpora.tables import parse_object, read_lines
+from engine.bert import FastBertModel
 from minbert.bert import BertModel
 from minbert.pretrained import DEFAULT, fetch
 from minbert.tokenizer import BertTokenizer
@@ -46,9 +48,10 @@ def read_gold(path: Path) -> list[GoldPair]:
         row = parse_object(line, f"{path}:{number}")
         try:
             links = {tuple(link) for link in row.get("sure", []) + row.get("possible", [])}
-            phrases, chunks = set(), ([], [])
+            phrases: set = set()
+            chunks: tuple[list, list] = ([], [])
             for chunk in row.get("chunks", []):
-                spans = (_span(chunk["source"]), _span(chunk["target"]))
+                spans: Any = (_span(chunk["source"]), _span(chunk["target"]))
                 for side in (0, 1):
                     if spans[side]:
                         chunks[side].append(spans[side])
@@ -75,7 +78,8 @@ def word_scores(found: list[set], gold: list[set]) -> tuple[float, float, float]
     recalled, where the other side is empty too."""
     precision = np.mean([len(f & g) / len(f) if f else float(not g) for f, g in zip(found, gold, strict=True)])
     recall = np.mean([len(f & g) / len(g) if g else float(not f) for f, g in zip(found, gold, strict=True)])
-    return float(precision), float(recall), float(2 * precision * recall / max(precision + recall, 1e-12))
+    total = max(float(precision + recall), 1e-12)
+    return float(precision), float(recall), float(2 * precision * recall / total)
 
 
 def crosses(span: tuple[int, int], chunks: list[tuple[int, int]]) -> bool:
@@ -112,7 +116,7 @@ def evaluate_phrases(gold: list[GoldPair], encoder: BertModel, tokenizer: BertTo
                 links = align(method, pair.source, pair.target, cosine_matrix(source[:, 0], target[:, 0], center))
                 strengths = [boundary_strengths(pair.source, source[:, 1]),
                              boundary_strengths(pair.target, target[:, 1])]
-                found = extract(extractor, links, *strengths)
+                found = extract(extractor, links, strengths[0], strengths[1])
                 pairs += len(found)
                 words += len(pair.source)
                 hits += len(set(found) & pair.phrases)
@@ -142,7 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         gold = toy_gold(500) if options.gold == "toy" else read_gold(Path(options.gold))
         gold = gold[:options.limit]
-        encoder, tokenizer, _ = load_encoder(fetch(options.weights))
+        encoder, tokenizer, _ = load_encoder(fetch(options.weights), FastBertModel)
         if options.what == "words":
             layers = list(range(encoder.config.num_hidden_layers + 1))
             text = markdown(["method", "layer", "precision", "recall", "F1"],

@@ -114,9 +114,9 @@ def bracket(links: list[tuple[int, int]], source_strengths: np.ndarray, target_s
             score = np.where(links_lost == 0, 2 * strength - PEELING_COST, -np.inf)
             if len(score) and score.max() > best:
                 best = score.max()
-                block = [s0, s1, t0, t1]
-                block[end] = int(gaps[score.argmax()])
-                children = [tuple(block)]
+                ends = [s0, s1, t0, t1]
+                ends[end] = int(gaps[score.argmax()])
+                children = [(ends[0], ends[1], ends[2], ends[3])]
         waiting += children[::-1]
     return blocks
 

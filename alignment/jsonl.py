@@ -8,6 +8,7 @@ import json
 import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from corpora.tables import parse_object, read_lines
 
@@ -31,7 +32,7 @@ class AlignedPair:
         return json.dumps(asdict(self), ensure_ascii=False)
 
 
-def _spans(values, limits: tuple[int, ...], where: str, name: str) -> list[tuple[int, ...]]:
+def _spans(values, limits: tuple[int, ...], where: str, name: str) -> list[Any]:
     """values: lists of half-open spans, two numbers for each of `limits`. Raises ValueError for one outside."""
     if not isinstance(values, list):
         raise ValueError(f"{where}: {name} is a {type(values).__name__}; expected a list of spans")
@@ -95,7 +96,7 @@ def read_phrase_lines(source: str, target: str, lines: list[str], where: str, fi
         sides = line.split("|||")
         if len(sides) != 2:
             raise ValueError(f"{where}:{number}: found {line[:60]!r}; expected 'id words ||| id words'")
-        spans = []
+        spans: list[tuple[int, int] | None] = []
         for words, side, inventory in ((pair.source, sides[0], pair.source_phrases),
                                        (pair.target, sides[1], pair.target_phrases)):
             phrase = side.split()
@@ -107,14 +108,17 @@ def read_phrase_lines(source: str, target: str, lines: list[str], where: str, fi
                 raise ValueError(f"{where}:{number}: the phrase {' '.join(phrase[1:])!r} is not in the sentence")
             inventory.append(span)
             spans.append(span)
-        if None not in spans:
-            pair.alignments.append((*spans[0], *spans[1]))
+        source_span, target_span = spans
+        if source_span is not None and target_span is not None:
+            pair.alignments.append((*source_span, *target_span))
     return pair
 
 
 def read_phrase_file(path: Path) -> list[AlignedPair]:
     """Blocks separated by blank lines: the source sentence, the target sentence, then phrase lines as above."""
-    pairs, block, first = [], [], 1
+    pairs: list[AlignedPair] = []
+    block: list[str] = []
+    first = 1
     for number, line in enumerate([*read_lines(path), ""], start=1):
         if line.strip():
             if not block:
@@ -175,7 +179,7 @@ def read_ists(path: Path) -> list[ChunkPair]:
             section = text
         elif text.startswith("</"):
             section = ""
-        elif section == "<alignment>" and text:
+        elif section == "<alignment>" and text and current is not None:
             fields = text.split(" // ")
             sides = fields[0].split("<==>")
             try:
@@ -183,7 +187,7 @@ def read_ists(path: Path) -> list[ChunkPair]:
             except ValueError:
                 raise ValueError(f"{path}:{number}: found {text[:60]!r}; expected 'i j <==> k // TYPE // score'"
                                  ) from None
-            spans = [_chunk_span(side) if side and side != [0] else () for side in (source, target)]
+            spans: list[Any] = [_chunk_span(side) if side and side != [0] else () for side in (source, target)]
             if None in spans:
                 current.left_out += 1
                 continue

@@ -6,7 +6,7 @@ from that matrix to links, from simple to good: the same word (baseline); mutual
 partner (Cuturi 2013; Sarlin et al. 2020; Arase et al. 2023). Layer, centring and thresholds were chosen by measurement:
 docs/alignment.md.
 """
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -131,7 +131,9 @@ def align(method: str, source: list[str], target: list[str], similarity: np.ndar
     """Links by a method of METHODS with its measured settings."""
     if method == "identity":
         return identity(source, target)
-    return {"intersection": intersection, "itermax": itermax, "transport": transport}[method](similarity)
+    methods: dict[str, Callable[[np.ndarray], Links]] = {
+        "intersection": intersection, "itermax": itermax, "transport": transport}
+    return methods[method](similarity)
 
 
 def batched(items: list, size: int) -> Iterator[list]:

@@ -33,7 +33,8 @@ class Report:
     """Collects what the parts found, prints it, and keeps it."""
 
     def __init__(self, out: Path):
-        self.out, self.text, self.records = out, "", []
+        self.out, self.text = out, ""
+        self.records: list = []
 
     def say(self, text: str):
         print(text, flush=True)

@@ -145,7 +145,7 @@ POOL = {"mean": mean_of, "cls": first_of}
 
 
 def starter_model(weights: str, task: str, pooling: str = "mean") -> PeerModel:
-    encoder, _, _ = load_encoder(fetch(weights))
+    encoder, _, _ = load_encoder(fetch(weights), FastBertModel)
     starter = StarterBert.like(encoder)
     return PeerModel(starter, lambda ids, mask: POOL[pooling](starter(ids, mask), mask), task, encoder.config)
 
@@ -229,7 +229,7 @@ class SentenceTransformers:
     def train_all(self):
         for batch in self.batches:
             features = [self.model.preprocess([example.sentences[side] for example in batch]) for side in (0, 1)]
-            labels = torch.tensor([example.label / 5 if self.kind == "sts" else int(example.label)
+            labels = torch.tensor([(example.label or 0) / 5 if self.kind == "sts" else int(example.label or 0)
                                    for example in batch])
             self.optimizer.zero_grad()
             self.loss(features, labels).backward()

@@ -13,6 +13,7 @@ import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -81,7 +82,7 @@ def ours(config: BertConfig, tokenizer: BertTokenizer, data: dict[str, TaskData]
             seen.extend(batch.tokens.attention_mask.sum(dim=1).tolist())
             return batch
 
-        batches.collate = counted
+        batches.collate = counted  # type: ignore[method-assign]
     wait(device)
     started = time.perf_counter()
     for _ in range(steps or stepper.per_epoch):
@@ -96,7 +97,7 @@ def peer(config: BertConfig, tokenizer: BertTokenizer, data: dict[str, TaskData]
     import transformers
 
     torch.manual_seed(0)
-    encoder = transformers.BertModel(transformers.BertConfig(
+    encoder = transformers.BertModel(transformers.BertConfig(  # type: ignore[call-arg]
         hidden_size=config.hidden_size, num_hidden_layers=config.num_hidden_layers,
         num_attention_heads=config.num_attention_heads, intermediate_size=config.intermediate_size,
         attn_implementation="sdpa"), add_pooling_layer=False)
@@ -105,7 +106,8 @@ def peer(config: BertConfig, tokenizer: BertTokenizer, data: dict[str, TaskData]
         return mean_of(encoder(input_ids=ids, attention_mask=mask).last_hidden_state, mask)
 
     tasks = build_model(load_recipe(RECIPE), config, FastBertModel(config), tokenizer).tasks_by_name()
-    models = torch.nn.ModuleDict({name: PeerModel(encoder, encode, name, config) for name in SETS}).to(device).train()
+    models: Any = torch.nn.ModuleDict({name: PeerModel(encoder, encode, name, config) for name in SETS})
+    models.to(device).train()
     optimizer = torch.optim.AdamW(models.parameters(), lr=2e-5, fused=True)
     autocast = torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
     batches = {}

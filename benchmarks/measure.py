@@ -62,7 +62,7 @@ def peak_memory() -> float:
     status = Path("/proc/self/status")
     if status.exists():
         # Not getrusage here: on Linux a process begins with the peak of the one that started it.
-        return int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1]) / 1024
+        return int(re.findall(r"VmHWM:\s+(\d+) kB", status.read_text())[0]) / 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # macOS counts bytes
 
 

@@ -1,11 +1,15 @@
 """AdamW: our update in slices, and compiled, against torch's three (one parameter at a time, multi-tensor, fused) and a
 starter's."""
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import nn
 
 from benchmarks.measure import Comparison, compare
 from benchmarks.starter import StarterAdamW
 from engine.adamw import FastAdamW
+from engine.bert import FastBertModel
 from minbert.adamw import AdamW
 from minbert.pretrained import fetch
 from minbert.weights import load_encoder
@@ -18,7 +22,7 @@ def run(weights: str, repeats: int) -> Comparison:
     generator = torch.Generator().manual_seed(0)
 
     def fresh() -> nn.Module:
-        encoder, _, _ = load_encoder(fetch(weights))
+        encoder, _, _ = load_encoder(fetch(weights), FastBertModel)
         for name, parameter in encoder.named_parameters():
             parameter.grad = torch.randn(parameter.shape, generator=generator)
             if name.startswith("embeddings.word"):
@@ -28,9 +32,9 @@ def run(weights: str, repeats: int) -> Comparison:
     def ours(compile: bool) -> FastAdamW:
         return FastAdamW(parameter_groups(fresh().named_parameters(), 0.01), lr=1e-5, compile=compile)
 
-    torchs = {"torch, for-loop": {"foreach": False}, "torch, foreach": {"foreach": True},
+    torchs: dict[str, dict[str, Any]] = {"torch, for-loop": {"foreach": False}, "torch, foreach": {"foreach": True},
               "torch, fused": {"fused": True}}
-    contestants = {"ours": ours(False).step, "ours, compiled": ours(True).step,
+    contestants: dict[str, Callable[[], object]] = {"ours": ours(False).step, "ours, compiled": ours(True).step,
                    "the lesson": AdamW(parameter_groups(fresh().named_parameters(), 0.01), lr=1e-5).step, **{
         name: torch.optim.AdamW(parameter_groups(fresh().named_parameters(), 0.01), lr=1e-5, **options).step
         for name, options in torchs.items()}, "starter shape": StarterAdamW(fresh().parameters(), 1e-5, 0.01).step}

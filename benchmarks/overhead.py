@@ -21,7 +21,7 @@ def padding(data: Path, weights: str, batch_size: int, precision: str, steps: in
     """
     ours = Ours(weights, load(data, weights, 64 * batch_size), TASKS, batch_size, precision=precision)
     rows, real, padded = [], [], []
-    watched = ours.model.encoder.encoder["layer"][0].intermediate["dense"]
+    watched = ours.model.encoder.layers()[0].intermediate["dense"]
     linear = engine.bert.linear
 
     def counting(module, x):
@@ -36,7 +36,7 @@ def padding(data: Path, weights: str, batch_size: int, precision: str, steps: in
             padded.append(batch.tokens.input_ids.numel())
             return batch
 
-        batches.collate = collated
+        batches.collate = collated  # type: ignore[method-assign]
     engine.bert.linear = counting
     try:
         for _ in range(steps):

@@ -31,7 +31,7 @@ def by_length(weights: str, lengths: list[int], tokens: int, steps: int) -> list
         examples = [Example(str(row), ("",), row % 5, (row_ids,)) for row, row_ids in enumerate(ids)]
         data = {"sst": TaskData(examples, [], [])}
         contestants[length, batch_size] = ours = Ours(weights, data, ["sst"], batch_size)
-        ours.model.tasks["sst"].max_length = length  # the recipe's own would cut the longer ones
+        ours.model.tasks_by_name()["sst"].max_length = length  # the recipe's own would cut the longer ones
     return [(length, batch_size, batch_size * length / seconds)
             for (length, batch_size), seconds in seconds_a_step(contestants, steps).items()]
 
@@ -46,7 +46,8 @@ def by_batch(data: Path, weights: str, batch_sizes: list[int], steps: int) -> li
 def by_tasks(data: Path, weights: str, batch_size: int, steps: int) -> list[tuple[str, int, float, float]]:
     """(combination, tasks, seconds a step, the same over one task's) of a growing number of equal tasks."""
     loaded = load(data, weights, 64 * batch_size)
-    contestants = {(combine, len(names)): Ours(weights, loaded, names, batch_size, combine=combine)
+    contestants = {(combine, len(names)): Ours(weights, loaded, names, batch_size,
+                                               combine=combine if len(names) > 1 else "sum")
                    for combine in ("sum", "pcgrad") for names in (["sts"], ["sts", "para"], ["sts", "para", "sst"])}
     found = seconds_a_step(contestants, steps)
     return [(combine, count, seconds, seconds / found[combine, 1]) for (combine, count), seconds in found.items()]
@@ -83,7 +84,8 @@ def by_rows(weights: str, counts: list[int]) -> list[tuple[int, float, float, fl
             write_rows(path, count)
             done = subprocess.run([sys.executable, "-m", "benchmarks.scaling", str(path), weights], check=True,
                                   capture_output=True, text=True)
-            found.append((count, *map(float, done.stdout.split()[-3:])))
+            loading, step, megabytes = map(float, done.stdout.split()[-3:])
+            found.append((count, loading, step, megabytes))
     return found
 
 

@@ -20,7 +20,7 @@ class Pairwise(Ours):
         for name in TASKS:
             for parameter in parameters:
                 parameter.grad = None
-            task = self.model.tasks[name]
+            task = self.model.tasks_by_name()[name]
             for parameter in task.parameters():
                 parameter.grad = None
             batch = steps.batches[name].collate(steps.batches[name].indices(state.drawn.get(name, 0)))

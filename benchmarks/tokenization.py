@@ -12,7 +12,7 @@ def run(sentences: list[str], weights: str, repeats: int) -> Comparison:
     from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
 
     directory = Path(fetch(weights))
-    fast = transformers.BertTokenizerFast.from_pretrained(directory)
+    fast = transformers.AutoTokenizer.from_pretrained(directory, use_fast=True)
     slow = BertTokenizerLegacy(vocab_file=str(directory / "vocab.txt"))
 
     def ours():

@@ -1,7 +1,9 @@
 """Training: ours against a starter-shaped loop, transformers and sentence-transformers, on lengths of three tasks."""
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -10,14 +12,15 @@ from benchmarks.measure import Comparison, compare
 
 # Each is given what ours takes (weights, data, tasks, batch size[, pooling]) and what others take (weights, task,
 # examples, batch size[, pooling]).
-CONTESTANTS = {
+CONTESTANTS: dict[str, Callable[[Any, Any], Any]] = {
     "ours": lambda ours, theirs: Ours(*ours),
-    "ours, AdamW in slices": lambda ours, theirs: Ours(*ours, compile=False),
-    "ours, float32": lambda ours, theirs: Ours(*ours, precision="float32"),
+    "ours, AdamW in slices": lambda ours, theirs: partial(Ours, compile=False)(*ours),
+    "ours, float32": lambda ours, theirs: partial(Ours, precision="float32")(*ours),
     "starter shape": lambda ours, theirs: starter(*theirs),
     "transformers, random": lambda ours, theirs: transformers_peer(*theirs),
-    "transformers, sorted": lambda ours, theirs: transformers_peer(*theirs, by_length=True),
-    "transformers, sorted, bfloat16": lambda ours, theirs: transformers_peer(*theirs, by_length=True, bfloat16=True),
+    "transformers, sorted": lambda ours, theirs: partial(transformers_peer, by_length=True)(*theirs),
+    "transformers, sorted, bfloat16": lambda ours, theirs: partial(
+        transformers_peer, by_length=True, bfloat16=True)(*theirs),
     "sentence-transformers": lambda ours, theirs: SentenceTransformers(*theirs),
 }
 PEERS = list(CONTESTANTS)[1:]

@@ -14,6 +14,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from corpora.files import write_json, write_text
 from corpora.tables import read_json_lines
@@ -62,14 +63,14 @@ def fetch_file(public: PublicSet, filename: str, cache: Path, endpoint: str) -> 
     """The published file, verified. One damaged on the way is thrown away and fetched once more."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
 
-    place = {"repo_type": "dataset", "revision": public.revision, "endpoint": endpoint}
+    place: dict[str, Any] = {"repo_type": "dataset", "revision": public.revision, "endpoint": endpoint}
     try:
         stated = get_hf_file_metadata(hf_hub_url(public.repository, filename, **place), endpoint=endpoint).etag
         expected = public.sha256.get(filename, stated)
         for attempt in range(2):
             path = Path(hf_hub_download(public.repository, filename, local_dir=cache / public.repository,
                                         force_download=attempt > 0, **place))
-            if checksum_matches(path, expected):
+            if checksum_matches(path, expected or ""):
                 return path
     except Exception as error:  # the library's own and its transport's errors have no public base in common
         reason = (str(error).splitlines() or [type(error).__name__])[0]

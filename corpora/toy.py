@@ -29,27 +29,27 @@ DOES = {
     "hide": ("hid", "concealed", "tucked away"), "paint": ("painted", "put paint on"),
     "lose": ("lost", "misplaced"), "break": ("broke", "smashed", "shattered"),
 }
-WHAT = {
+WHAT: dict[str, tuple[str, ...]] = {
     "car": ("a red car", "a crimson automobile"), "ball": ("the round ball", "the rubber ball"),
     "bag": ("a heavy bag", "a weighty sack"), "picture": ("an old picture", "an ancient photograph"),
     "lamp": ("the broken lamp", "the damaged light"), "boat": ("a wooden boat", "a timber vessel"),
     "letter": ("a long letter", "a lengthy note"), "bicycle": ("the new bicycle", "the brand new bike"),
     "guitar": ("an expensive guitar", "a costly guitar"), "cake": ("a sweet cake", "a sugary dessert"),
 }
-WHERE = {
+WHERE: dict[str, tuple[str, ...]] = {
     "park": ("in the park", "at the public garden"), "kitchen": ("in the kitchen", "near the stove"),
     "street": ("on the street", "along the road"), "beach": ("on the sandy beach", "by the sea shore"),
     "station": ("at the train station", "at the railway stop"), "forest": ("in the dark forest", "in the gloomy woods"),
     "market": ("at the busy market", "in the crowded bazaar"),
     "school": ("behind the school", "at the rear of the school"),
 }
-WHEN = {
+WHEN: dict[str, tuple[str, ...]] = {
     "morning": ("early in the morning", "at dawn"), "night": ("late at night", "after dark"),
     "yesterday": ("the day before", "yesterday"), "winter": ("during the winter", "in the cold season"),
     "lunch": ("at lunch time", "around noon"), "week": ("last week", "seven days ago"),
     "holiday": ("during the holiday", "over the vacation"), "rain": ("in the rain", "while it rained"),
 }
-ROLES = {"who": WHO, "does": DOES, "what": WHAT, "where": WHERE, "when": WHEN}
+ROLES: dict[str, dict[str, tuple[str, ...]]] = {"who": WHO, "does": DOES, "what": WHAT, "where": WHERE, "when": WHEN}
 GENERAL = {"dog": "an animal", "child": "a person", "doctor": "a person", "cook": "a person", "teacher": "a person",
            "farmer": "a person", "crowd": "some people", "police": "a person", "singer": "a person",
            "team": "some people"}
@@ -88,7 +88,8 @@ def another(rng: random.Random, role: str, concept: str) -> str:
 
 def say(rng: random.Random, meaning: dict[str, str]) -> Sentence:
     """A wording of a meaning, in one of several word orders."""
-    words, spans = [], {}
+    words: list[str] = []
+    spans: dict[str, tuple[int, int]] = {}
     for role in rng.choice(ORDERS):
         wording = role if role == "," else rng.choice(ROLES[role][meaning[role]])
         spans[role] = (len(words), len(words) + len(wording.split()))
@@ -163,7 +164,8 @@ def aligned_row(rng: random.Random) -> dict:
 def rows(make: Callable, count: int, seed: int, name: str) -> list:
     """`count` rows that differ from each other; the same for the same seed and name."""
     rng = random.Random(f"{seed}/{name}")
-    seen, result = set(), []
+    seen: set = set()
+    result: list = []
     # A grammar has finitely many sentences: after that many misses in a row it is taken to be exhausted.
     misses = 0
     while len(result) < count and misses < 1000:

@@ -48,8 +48,9 @@ def compiled_update() -> Callable:
     from torch._inductor.exc import InductorError  # here: importing the compiler alone takes two seconds
 
     compiled = torch.compile(update, dynamic=True, fullgraph=True)
+    value, gradient, mean, square = torch.ones(4, 1000)
     try:
-        compiled(*torch.ones(4, 1000), 0.5, 0.9, 0.999, 0.01, 0.1, 1e-8)
+        compiled(value, gradient, mean, square, 0.5, 0.9, 0.999, 0.01, 0.1, 1e-8)
     except InductorError as error:
         raise ValueError(f"AdamW with compile: {str(error).splitlines()[0]} (expected a C++ compiler, such as g++)"
                          ) from None
@@ -162,11 +163,14 @@ class FastAdamW(AdamW):
         """Update one parameter, in slices or by compiled code."""
         state = self.state[parameter]
         # The parameters of a model are contiguous. Any other tensor is updated as a copy and written back.
-        tensors = [parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"]]
+        tensors: list[Any] = [parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"]]
         whole = [tensor.contiguous() for tensor in tensors]
         update_one = compiled_update() if self.compile else update_in_slices
-        update_one(*(tensor.detach().view(-1) for tensor in whole), scale, *group["betas"],
-                   group["lr"] * group["weight_decay"], *self._scales(state["step"], group))
+        value, gradient, mean, square = (tensor.detach().view(-1) for tensor in whole)
+        beta1, beta2 = group["betas"]
+        step_size, eps = self._scales(state["step"], group)
+        update_one(value, gradient, mean, square, scale, beta1, beta2, group["lr"] * group["weight_decay"], step_size,
+                   eps)
         for tensor, copy in zip(tensors, whole, strict=True):
             if copy is not tensor:
                 tensor.copy_(copy)

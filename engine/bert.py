@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from engine.attention import fused_pays, self_attention
 from engine.dropout import dropout
@@ -93,7 +93,7 @@ class FastBertModel(BertModel):
                          if (module := layer.attention["self"]).training), default=0.0)
         return fused_pays(device, dropout_p, self.precision.reduced)
 
-    def run_layers(self, layers: Iterable[nn.Module], hidden: Tensor, mask: Tensor
+    def run_layers(self, layers: Iterable[Any], hidden: Tensor, mask: Tensor
                    ) -> tuple[list[Tensor], list[Tensor]]:
         """Run a task's own layers. See BertModel.run_layers. Returns the last hidden states only, and no weights."""
         layers = list(layers)
@@ -126,7 +126,7 @@ class FastBertModel(BertModel):
         ids, types = (packing.pack(F.pad(x, (0, more))) for x in (input_ids, token_type_ids))
         embedded = self.embeddings(ids, types, packing.columns)  # [N, H]
         hidden = embedded.to(self.precision.activations or embedded.dtype)
-        layers: list[Any] = list(self.encoder["layer"])
+        layers = self.layers()
         fused = not output_attentions and self._fused(layers, input_ids.device)
         states, attentions = [hidden], []
         for index, layer in enumerate(layers, start=1):

@@ -57,7 +57,7 @@ class AdamW(torch.optim.Optimizer):
 
     def _state_of(self, parameter: Tensor) -> dict:
         """Return the parameter's step number, counted up, and its two averages. They are zero before the first step."""
-        if parameter.grad.is_sparse:
+        if parameter.grad is not None and parameter.grad.is_sparse:
             raise ValueError("AdamW needs a dense gradient: with decay and momentum every row moves at every step")
         state = self.state[parameter]
         if not state:

@@ -16,9 +16,10 @@ One encoder layer normalises after each residual sum ("post-LayerNorm"):
 Parameters have Hugging Face's names (`encoder.layer.0.attention.self.query.weight`): loading weights is a look-up.
 Letters: B sequences, T tokens with padding, H hidden_size, A attention heads.
 """
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -29,7 +30,8 @@ from minbert.config import BertConfig
 
 _TANH_GELU = partial(F.gelu, approximate="tanh")
 # By the names in config.json. "gelu" is the exact form (Hendrycks & Gimpel 2016).
-ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu, "gelu_new": _TANH_GELU, "gelu_pytorch_tanh": _TANH_GELU}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu, "relu": F.relu, "gelu_new": _TANH_GELU, "gelu_pytorch_tanh": _TANH_GELU}
 
 
 @dataclass
@@ -126,9 +128,14 @@ class BertModel(nn.Module):
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)
-        self.encoder = nn.ModuleDict({"layer": nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))})
+        layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
+        self.encoder = nn.ModuleDict({"layer": layers})
         self.pooler = Pooler(config)
         initialize(self, config)
+
+    def layers(self) -> list[Any]:
+        """Return the encoder's layers, the first one first."""
+        return list(self.encoder["layer"].children())
 
     def check_inputs(self, input_ids: Tensor, token_type_ids: Tensor):
         """Raise ValueError where an id would index outside an embedding table. On a GPU that would kill the process."""
@@ -140,7 +147,7 @@ class BertModel(nn.Module):
             if ids.numel() and (ids.min() < 0 or ids.max() >= size):
                 raise ValueError(f"{name} from {ids.min()} to {ids.max()}; expected 0 to {size - 1}")
 
-    def run_layers(self, layers: Iterable[nn.Module], hidden: Tensor, mask: Tensor
+    def run_layers(self, layers: Iterable[Any], hidden: Tensor, mask: Tensor
                    ) -> tuple[list[Tensor], list[Tensor]]:
         """Run a stack of layers: the model's own, or new ones that a task puts on top.
 
@@ -177,7 +184,7 @@ class BertModel(nn.Module):
         mask = torch.ones_like(input_ids).bool() if attention_mask is None else attention_mask.bool()
         position_ids = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
         embedded = self.embeddings(input_ids, token_type_ids, position_ids)  # [B, T, H]
-        states, attentions = self.run_layers(self.encoder["layer"], embedded, mask)
+        states, attentions = self.run_layers(self.layers(), embedded, mask)
         return BertOutput(states[-1], self.pooler(states[-1][:, 0]),
                           (embedded, *states) if output_hidden_states else None,
                           tuple(attentions) if output_attentions else None)

@@ -15,6 +15,7 @@ import threading
 import urllib.request
 import zipfile
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError, URLError
 
 DEFAULT = "all-MiniLM-L6-v2"
@@ -69,7 +70,7 @@ def _from_hub(name: str, directory: Path):
     if os.environ.get("HF_HUB_OFFLINE", "0").lower() in ("1", "true", "yes", "on"):
         raise SourceUnavailable("HF_HUB_OFFLINE is set")
     hub_id = DEFAULT_HUB_ID if name == DEFAULT else name
-    answer = {}
+    answer: dict[str, Any] = {}
 
     def knock():
         try:

@@ -222,7 +222,8 @@ class BertTokenizer:
         before = sum(map(len, sides))
         ids = [[token.id for token in side] for side in sides]
         input_ids, token_type_ids = self.build(ids[0], ids[1] if second is not None else None, max_length)
-        offsets, words = [(0, 0)], [None]
+        offsets: list[tuple[int, int]] = [(0, 0)]
+        words: list[int | None] = [None]
         for index, side in enumerate(sides):
             kept = token_type_ids.count(index) - (2 if index == 0 else 1)
             offsets += [(token.start, token.end) for token in side[:kept]] + [(0, 0)]

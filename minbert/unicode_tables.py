@@ -6,7 +6,7 @@ Unicode 8.0 and a newer table would strip accents that it keeps. tests/test_toke
 
 
 def _ranges(text: str) -> frozenset[int]:
-    points = set()
+    points: set[int] = set()
     for part in text.split():
         first, _, last = part.partition("-")
         points.update(range(int(first, 16), int(last or first, 16) + 1))

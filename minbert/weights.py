@@ -99,7 +99,8 @@ def load_weights(model: BertModel, path: Path) -> LoadReport:
     return report
 
 
-def load_encoder(directory: Path, kind: type[Model] = BertModel) -> tuple[Model, BertTokenizer, LoadReport]:
+def load_encoder(directory: Path, kind: type[Model] = BertModel  # type: ignore[assignment]
+                 ) -> tuple[Model, BertTokenizer, LoadReport]:
     """Load a model directory: config.json, weights, vocabulary.
 
     Args:

@@ -94,6 +94,9 @@ class Glue(PairTask):
         """Write the GLUE server's file: index and prediction, classes by name where they have one."""
         lines = ["index\tprediction"]
         for index, prediction in enumerate(predictions):
-            text = f"{min(MAX_SCORE, max(0.0, float(prediction))):.3f}" if self.classes is None else self.layout.names[int(prediction)]
+            if self.classes is None:
+                text = f"{min(MAX_SCORE, max(0.0, float(prediction))):.3f}"
+            else:
+                text = self.layout.names[int(prediction)]
             lines.append(f"{index}\t{text}")
         write_text(path, "\n".join(lines) + "\n")

@@ -47,7 +47,7 @@ def _pair_rows(path: Path) -> tuple[Iterable[Row], tuple]:
         columns.append(list(read_lines(path)))
         if len({len(column) for column in columns}) != 1:
             raise ValueError(f"{path}: {len(columns[2])} labels for {len(columns[0])} and {len(columns[1])} sentences")
-        rows = [Row(path, number, {"sentence1": first, "sentence2": second, "gold_label": label})
+        rows: Iterable[Row] = [Row(path, number, {"sentence1": first, "sentence2": second, "gold_label": label})
                 for number, (first, second, label) in enumerate(zip(*columns, strict=True), start=1)]
         return rows, LAYOUTS[0]
     first = next(read_lines(path), None)

@@ -46,7 +46,7 @@ class PairTask(Task):
         if self.siamese:
             return [self.tokenizer.build(example.ids[side], max_length=self.max_length)
                     for side in (0, 1) for example in examples]
-        return [self.tokenizer.build(*example.ids, max_length=self.max_length) for example in examples]
+        return [self.tokenizer.build(example.ids[0], example.ids[1], self.max_length) for example in examples]
 
     def full_length(self, example: Any) -> int:
         """Return the tokens of the example's longest sequence, before truncation."""

@@ -185,11 +185,11 @@ class Phrases(Task):
             if not alignments:
                 skipped.append((row.line, "without an aligned phrase"))
                 continue
-            inventories = tuple(
+            source_phrases, target_phrases = (
                 sorted({tuple(span) for span in values[name]} | {a[2 * side:2 * side + 2] for a in alignments})
                 for side, name in enumerate(("source_phrases", "target_phrases")))
             examples.append(PhraseExample(str(row.line), tuple(" ".join(side) for side in words), 1, (), words,
-                                          alignments, inventories))
+                                          alignments, (source_phrases, target_phrases)))
         if len(examples) < 2:
             raise ValueError(f"{path}: {len(examples)} pairs with aligned phrases; expected two or more, since a "
                              "random sentence must be another's")
@@ -205,7 +205,7 @@ class Phrases(Task):
                 pieces = [next(ids) for _ in side]
                 sides.append([piece for word in pieces for piece in word])
                 owners.append([index for index, word in enumerate(pieces) for _ in word])
-            example.ids, example.owners, example.pool = tuple(sides), tuple(owners), examples
+            example.ids, example.owners, example.pool = tuple(sides), (owners[0], owners[1]), examples
         long = [example for example in examples if self.full_length(example) > self.max_length]
         whole = [self._aligned(example, *self._sequence(example, example)[1:]) for example in long]
         self.cut_phrases = sum(len(example.alignments) - len(aligned)

@@ -43,7 +43,7 @@ def epoch_batches(lengths: Sequence[int], batch_size: int, seed: str, token_budg
 
 def balancing_weights(examples: Sequence[Example]) -> list[float]:
     """Return weights by which every class (or whole score) is drawn equally often."""
-    classes = [round(example.label) for example in examples]
+    classes = [round(example.label or 0) for example in examples]
     counts = Counter(classes)
     return [1 / counts[label] for label in classes]
 

@@ -7,6 +7,7 @@ multiplied and added.
 """
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +39,7 @@ class SharedGradients:
     def __init__(self, parameters: Sequence[nn.Parameter], tasks: int, table: nn.Embedding | None = None):
         self.parameters = list(parameters)
         self.embedding = table
-        self.table = None if table is None else table.weight
+        self.table: Any = None if table is None else table.weight
         # Of each task, gradient by parameter. A parameter that is absent has no gradient, which counts as zero.
         self.rows: list[dict[nn.Parameter, Tensor]] = [{} for _ in range(tasks)]
         # The optimizer wants the table's gradient whole: one buffer for all steps, zero but for the rows in `touched`.
@@ -74,17 +75,18 @@ class SharedGradients:
 
     def _finish(self, world: World):
         """Make the table's gradients dense ones, [U, H], of all rows that were touched, and add up over processes."""
-        reading = [row for row in self.rows if self.table in row]
+        table = self.table
+        reading = [row for row in self.rows if table is not None and table in row]
         self.touched = self.touched[:0]
-        if self.table is not None and reading:
-            sparse = [row[self.table].coalesce() for row in reading]
+        if table is not None and reading:
+            sparse = [row[table].coalesce() for row in reading]
             self.touched = torch.cat([gradient.indices()[0] for gradient in sparse]).unique()
             if world.size > 1:
-                self.touched = torch.cat(world.gather(self.touched.cpu())).unique().to(self.table.device)
+                self.touched = torch.cat(world.gather(self.touched.cpu())).unique().to(table.device)
             for row, gradient in zip(reading, sparse, strict=True):
-                dense = gradient.values().new_zeros(len(self.touched), self.table.shape[1])
+                dense = gradient.values().new_zeros(len(self.touched), table.shape[1])
                 places = torch.searchsorted(self.touched, gradient.indices()[0])
-                row[self.table] = dense.index_copy_(0, places, gradient.values())
+                row[table] = dense.index_copy_(0, places, gradient.values())
         world.add_up([gradient for row in self.rows for gradient in row.values()])
 
     def _flat(self) -> list[list[Tensor | None]]:

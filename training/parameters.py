@@ -52,11 +52,12 @@ def parameter_groups(named_parameters: Iterable[tuple[str, nn.Parameter]], weigh
 
     Decay pulls towards zero. Nobody wants a LayerNorm scale of zero, or a bias that is forced to zero.
     """
-    matrices, vectors = [], []
+    matrices: list[nn.Parameter] = []
+    vectors: list[nn.Parameter] = []
     for name, parameter in named_parameters:
         is_vector = name.endswith("bias") or "LayerNorm" in name or parameter.ndim < 2
         (vectors if is_vector else matrices).append(parameter)
-    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    groups: list[dict] = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
 
 

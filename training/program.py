@@ -51,7 +51,7 @@ def set_encoder_dropout(encoder: BertModel, p: float):
     encoder.config.hidden_dropout_prob = encoder.config.attention_probs_dropout_prob = p
     for module in encoder.modules():
         if hasattr(module, "dropout_p"):
-            module.dropout_p = p
+            module.dropout_p = p  # type: ignore[assignment]
 
 
 def keep_freed_memory():

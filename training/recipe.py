@@ -158,7 +158,7 @@ class TaskRecipe:
 
 
 # What a recipe need not say: kind and files of the tasks by their usual names.
-USUAL_TASKS = {
+USUAL_TASKS: dict[str, dict[str, Any]] = {
     "sst": {"kind": "sentiment", "train": ["ids-sst-train.csv"], "dev": ["ids-sst-dev.csv"],
             "test": ["ids-sst-test-student.csv"]},
     "cfimdb": {"kind": "sentiment", "train": ["ids-cfimdb-train.csv"], "dev": ["ids-cfimdb-dev.csv"],

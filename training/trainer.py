@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -104,7 +105,7 @@ class Trainer:
     def train(self):
         """Train all stages, from where the run's folder says. Leaves the model with the weights to keep."""
         saved = checkpoint.load_state(self.directory)
-        tensors = {}
+        tensors: dict[str, torch.Tensor] = {}
         if saved is not None:
             tensors, values = saved
             values.pop("tensors")
@@ -229,7 +230,7 @@ class Trainer:
         if not self.world.first:
             return
         tensors = self._named()
-        names = {parameter: name for name, parameter in self.model.named_parameters()}
+        names: dict[Any, str] = {parameter: name for name, parameter in self.model.named_parameters()}
         for parameter, moments in (steps.optimizer.state.items() if steps is not None else ()):
             tensors[f"exp_avg.{names[parameter]}"] = moments["exp_avg"]
             tensors[f"exp_avg_sq.{names[parameter]}"] = moments["exp_avg_sq"]
