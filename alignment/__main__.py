@@ -20,6 +20,7 @@ from minbert.weights import load_encoder
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run the command. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m alignment", description=__doc__.splitlines()[0])
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--out", type=Path, required=True)

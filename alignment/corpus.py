@@ -25,6 +25,12 @@ CENTER_PAIRS = 1000  # pairs whose words' mean vector stands for the corpus'
 
 @dataclass
 class Settings:
+    """Say how a corpus is aligned.
+
+    >>> Settings(method="itermax").extractor
+    'bracket'
+    """
+
     method: str = "transport"
     extractor: str = "bracket"
     layer: int | None = None  # of the encoder's states for links; None: the middle one
@@ -34,6 +40,8 @@ class Settings:
 
 @dataclass
 class Pair:
+    """Hold a sentence pair before alignment."""
+
     source: list[str]
     target: list[str]
     links: list[tuple[int, int]] | None = None
@@ -41,10 +49,16 @@ class Pair:
 
 
 def read_pairs(path: Path, trees: Path | None = None) -> list[Pair]:
-    """Raises ValueError with the line of a row without two sentences.
+    """Read sentence pairs.
 
-    trees: a file of as many lines, each two bracketed trees separated by a tab; their leaves are then the words, and
-    only their constituents become phrases.
+    Args:
+        path: two sentences a line, separated by a tab; a third column may hold links.
+        trees: a file of as many lines, each two bracketed trees separated by a tab. Their leaves are then the words,
+            and
+            only their constituents become phrases.
+
+    Raises:
+        ValueError: with the line of a row without two sentences.
     """
     pairs = []
     for number, line in enumerate(read_lines(path), start=1):
@@ -73,8 +87,10 @@ def read_pairs(path: Path, trees: Path | None = None) -> list[Pair]:
 
 
 def extract_pair(work: tuple[Pair, np.ndarray, np.ndarray, np.ndarray, Settings]) -> AlignedPair:
-    """One pair's links and phrases. work: the pair, both sides' vectors [words, 2, H] (for links, for boundaries), the
-    center, the settings."""
+    """Find one pair's links and phrases.
+
+    work: the pair, both sides' vectors [words, 2, H] (for links, for boundaries), the center, the settings.
+    """
     pair, source, target, center, settings = work
     links = pair.links
     if links is None:
@@ -94,7 +110,7 @@ def extract_pair(work: tuple[Pair, np.ndarray, np.ndarray, np.ndarray, Settings]
 
 
 def layers_for(encoder: BertModel, settings: Settings) -> tuple[int, int]:
-    """(for links, for boundaries): the middle layer, and the one above it."""
+    """Return the layers (for links, for boundaries): the middle one, and the one above it."""
     depth = encoder.config.num_hidden_layers
     layer = default_layer(depth) if settings.layer is None else settings.layer
     if not 0 <= layer <= depth:
@@ -104,7 +120,16 @@ def layers_for(encoder: BertModel, settings: Settings) -> tuple[int, int]:
 
 def align_corpus(pairs: list[Pair], encoder: BertModel, tokenizer: BertTokenizer, settings: Settings, workers: int = 1,
                  start: int = 0, progress: bool = True):
-    """Yields the aligned pairs from number `start` on, in order. workers: processes for the extraction."""
+    """Yield the aligned pairs in order.
+
+    Args:
+        pairs: of the whole corpus.
+        encoder, tokenizer: of one model.
+        settings: say how.
+        workers: processes for the extraction.
+        start: number of the first pair to yield.
+        progress: show a bar.
+    """
     layers = layers_for(encoder, settings)
 
     def vectors_of(chosen: list[Pair]) -> list[np.ndarray]:
@@ -127,7 +152,17 @@ def align_corpus(pairs: list[Pair], encoder: BertModel, tokenizer: BertTokenizer
 
 def write_corpus(corpus: Path, out: Path, encoder: BertModel, tokenizer: BertTokenizer, settings: Settings,
                  workers: int = 1, progress: bool = True, trees: Path | None = None) -> list[AlignedPair]:
-    """Aligns a file into a file. A part that an interrupted call left is gone on with; the result appears whole."""
+    """Align a file into a file. A part that an interrupted call left is continued; the result appears whole.
+
+    Args:
+        corpus: sentence pairs.
+        out: the file of aligned pairs.
+        encoder, tokenizer: of one model.
+        settings: say how.
+        workers: processes for the extraction.
+        progress: show a bar.
+        trees: see `read_pairs`.
+    """
     pairs = read_pairs(corpus, trees)
     part = out.with_name(out.name + ".part")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -149,4 +184,5 @@ def write_corpus(corpus: Path, out: Path, encoder: BertModel, tokenizer: BertTok
 
 
 def identity_of(corpus: Path, settings: Settings) -> str:
+    """Return a line that says what a part belongs to."""
     return f"# {corpus.absolute()} {corpus.stat().st_size} {settings}"

@@ -30,6 +30,8 @@ from minbert.weights import load_encoder
 
 @dataclass
 class GoldPair:
+    """Hold a sentence pair with gold links, or gold phrases."""
+
     source: list[str]
     target: list[str]
     links: set[tuple[int, int]]
@@ -42,7 +44,7 @@ def _span(words: list[int]) -> tuple[int, int] | None:
 
 
 def read_gold(path: Path) -> list[GoldPair]:
-    """Raises ValueError with the line of a row that is not in one of the two forms."""
+    """Read gold pairs. Raise ValueError with the line of a row that is not in one of the two forms."""
     pairs = []
     for number, line in enumerate(read_lines(path), start=1):
         row = parse_object(line, f"{path}:{number}")
@@ -64,6 +66,7 @@ def read_gold(path: Path) -> list[GoldPair]:
 
 
 def toy_gold(count: int) -> list[GoldPair]:
+    """Generate gold pairs."""
     pairs = []
     for row in toy.rows(toy.aligned_row, count, 11711, "alignment gold"):
         spans = [tuple(a) for a in row["alignments"]]
@@ -74,8 +77,10 @@ def toy_gold(count: int) -> list[GoldPair]:
 
 
 def word_scores(found: list[set], gold: list[set]) -> tuple[float, float, float]:
-    """Macro precision, recall and their F1. A sentence without links found, or without gold, counts as precise, or as
-    recalled, where the other side is empty too."""
+    """Compute macro precision, recall and their F1.
+
+    A sentence without links, or without gold, counts as precise, or as recalled, if the other side is empty too.
+    """
     precision = np.mean([len(f & g) / len(f) if f else float(not g) for f, g in zip(found, gold, strict=True)])
     recall = np.mean([len(f & g) / len(g) if g else float(not f) for f, g in zip(found, gold, strict=True)])
     total = max(float(precision + recall), 1e-12)
@@ -83,11 +88,18 @@ def word_scores(found: list[set], gold: list[set]) -> tuple[float, float, float]
 
 
 def crosses(span: tuple[int, int], chunks: list[tuple[int, int]]) -> bool:
+    """Tell whether a span crosses the border of a chunk."""
     return any(a < span[0] < b < span[1] or span[0] < a < span[1] < b for a, b in chunks)
 
 
 def evaluate_words(gold: list[GoldPair], encoder: BertModel, tokenizer: BertTokenizer, layers: list[int]) -> list[list]:
-    """Rows [method, layer, P, R, F1]; identity has no layer."""
+    """Measure word links. Returns rows [method, layer, P, R, F1]; identity has no layer.
+
+    Args:
+        gold: pairs with links.
+        encoder, tokenizer: of one model.
+        layers: those to measure.
+    """
     vectors = word_vectors(encoder, tokenizer, [p.source for p in gold] + [p.target for p in gold], tuple(layers))
     answers = [pair.links for pair in gold]
     rows = []
@@ -101,8 +113,18 @@ def evaluate_words(gold: list[GoldPair], encoder: BertModel, tokenizer: BertToke
 
 
 def evaluate_phrases(gold: list[GoldPair], encoder: BertModel, tokenizer: BertTokenizer) -> list[list]:
-    """Rows [method, extractor, pairs a source word, precision, recall, F1, crossing]. Precision counts only our pairs
-    whose both spans are gold chunks: what lies above or inside a chunk has no gold answer."""
+    """Measure phrase pairs.
+
+    Precision counts only our pairs whose both spans are gold chunks: what lies above or inside a chunk has no gold
+    answer.
+
+    Args:
+        gold: pairs with chunks.
+        encoder, tokenizer: of one model.
+
+    Returns:
+        Rows [method, extractor, pairs a source word, precision, recall, F1, crossing].
+    """
     depth = encoder.config.num_hidden_layers
     layers = (default_layer(depth), min(default_layer(depth) + 1, depth))
     vectors = word_vectors(encoder, tokenizer, [p.source for p in gold] + [p.target for p in gold], layers)
@@ -130,6 +152,7 @@ def evaluate_phrases(gold: list[GoldPair], encoder: BertModel, tokenizer: BertTo
 
 
 def markdown(header: list[str], rows: list[list]) -> str:
+    """Write a table as Markdown."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     lines += ["| " + " | ".join(f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row) + " |"
               for row in rows]
@@ -137,6 +160,7 @@ def markdown(header: list[str], rows: list[list]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run the command. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m alignment.evaluate", description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=("words", "phrases"))
     parser.add_argument("gold", help="JSON lines, or toy")

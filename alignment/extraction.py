@@ -16,7 +16,7 @@ PhrasePair = tuple[int, int, int, int]  # (s0, s1, t0, t1), half-open
 
 
 def _prefix_counts(links: list[tuple[int, int]], n: int, m: int) -> np.ndarray:
-    """[n + 1, m + 1]: links in the first i source and j target words, so that any block's links are four look-ups."""
+    """Count the links in the first i source and j target words, [n + 1, m + 1]. A block is then four look-ups."""
     matrix = np.zeros((n + 1, m + 1), dtype=np.int64)
     for i, j in links:
         matrix[i + 1, j + 1] = 1
@@ -28,7 +28,14 @@ def _count(prefix: np.ndarray, s0, s1, t0, t1):
 
 
 def koehn(links: list[tuple[int, int]], n: int, m: int, max_words: int = 7, extend: bool = False) -> list[PhrasePair]:
-    """All consistent pairs of at most max_words a side. extend: also over unaligned words at a target span's ends."""
+    """Extract all consistent pairs.
+
+    Args:
+        links: (source word, target word) each.
+        n, m: words of the two sentences.
+        max_words: of a phrase.
+        extend: also over unaligned words at a target span's ends.
+    """
     prefix = _prefix_counts(links, n, m)
     targets_of: list[list[int]] = [[] for _ in range(n)]
     for i, j in links:
@@ -60,7 +67,13 @@ def koehn(links: list[tuple[int, int]], n: int, m: int, max_words: int = 7, exte
 
 def trees(links: list[tuple[int, int]], source_spans: list[Span], target_spans: list[Span], n: int, m: int
           ) -> list[PhrasePair]:
-    """Consistent pairs of two tree nodes. Of the nodes that differ by unaligned words only, all are kept."""
+    """Extract consistent pairs of two tree nodes. Nodes that differ by unaligned words only are all taken.
+
+    Args:
+        links: (source word, target word) each.
+        source_spans, target_spans: the nodes.
+        n, m: words of the two sentences.
+    """
     prefix = _prefix_counts(links, n, m)
     pairs = []
     for s0, s1 in source_spans:
@@ -79,7 +92,12 @@ PEELING_COST = 0.25
 
 def bracket(links: list[tuple[int, int]], source_strengths: np.ndarray, target_strengths: np.ndarray
             ) -> list[PhrasePair]:
-    """Blocks of the best synchronous bracketing. strengths: [words + 1] of each side's gaps (trees.py)."""
+    """Extract the blocks of the best synchronous bracketing.
+
+    Args:
+        links: (source word, target word) each.
+        source_strengths, target_strengths: [words + 1] of each side's gaps (trees.py).
+    """
     n, m = len(source_strengths) - 1, len(target_strengths) - 1
     prefix = _prefix_counts(links, n, m)
     if not links:
@@ -124,9 +142,14 @@ def bracket(links: list[tuple[int, int]], source_strengths: np.ndarray, target_s
 def extract(extractor: str, links: list[tuple[int, int]], source_strengths: np.ndarray, target_strengths: np.ndarray,
             min_words: int = 2, max_words: int | None = None, spans: tuple[list[Span], list[Span]] | None = None
             ) -> list[PhrasePair]:
-    """Phrase pairs of at least min_words on both sides (and at most max_words), each once, in reading order.
+    """Extract phrase pairs, each once, in reading order.
 
-    spans: real constituents of both sentences, where a parser gave them: pairs of others are left out.
+    Args:
+        extractor: bracket, trees or koehn.
+        links: (source word, target word) each.
+        source_strengths, target_strengths: [words + 1] of each side's gaps (trees.py).
+        min_words, max_words: of a phrase, on both sides.
+        spans: real constituents of both sentences, where a parser gave them. Other pairs are left out.
     """
     n, m = len(source_strengths) - 1, len(target_strengths) - 1
     if extractor == "koehn":

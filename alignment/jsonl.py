@@ -22,6 +22,12 @@ def split_words(sentence: str) -> list[str]:
 
 @dataclass
 class AlignedPair:
+    """Hold an aligned sentence pair. Spans are half-open and count words.
+
+    >>> AlignedPair(["a", "dog"], ["a", "hound"], [(0, 2, 0, 2)]).to_json()
+    '{"source": ["a", "dog"], "target": ["a", "hound"], "alignments": [[0, 2, 0, 2]]}'
+    """
+
     source: list[str]
     target: list[str]
     alignments: list[tuple[int, int, int, int]]  # (s0, s1, t0, t1): source[s0:s1] says what target[t0:t1] says
@@ -29,6 +35,7 @@ class AlignedPair:
     target_phrases: list[tuple[int, int]] = field(default_factory=list)
 
     def to_json(self) -> str:
+        """Write the pair as one line of JSON."""
         return json.dumps(asdict(self), ensure_ascii=False)
 
 
@@ -48,6 +55,7 @@ def _spans(values, limits: tuple[int, ...], where: str, name: str) -> list[Any]:
 
 
 def parse_line(line: str, where: str) -> AlignedPair:
+    """Read a line of JSON. Raise ValueError that begins with `where` for anything that is no aligned pair."""
     values = parse_object(line, where)
     for name in ("source", "target"):
         words = values.get(name)
@@ -61,6 +69,7 @@ def parse_line(line: str, where: str) -> AlignedPair:
 
 
 def read_aligned(path: Path) -> list[AlignedPair]:
+    """Read a file of JSON lines."""
     return [parse_line(line, f"{path}:{number}") for number, line in enumerate(read_lines(path), start=1)
             if line.strip()]
 
@@ -69,7 +78,16 @@ def read_aligned(path: Path) -> list[AlignedPair]:
 
 
 def read_pharaoh(text: str, source_words: int, target_words: int, where: str) -> list[tuple[int, int]]:
-    """"0-0 1-2 ..." -> word links. Raises ValueError for anything else, or a word that is not there."""
+    """Read word links such as "0-0 1-2".
+
+    Args:
+        text: the links.
+        source_words, target_words: how many there are.
+        where: begins an error.
+
+    Raises:
+        ValueError: the text is something else, or names a word that is not there.
+    """
     links = []
     for part in text.split():
         match = re.fullmatch(r"(\d+)-(\d+)", part)
@@ -88,9 +106,18 @@ def _find(words: list[str], phrase: list[str]) -> tuple[int, int] | None:
 
 
 def read_phrase_lines(source: str, target: str, lines: list[str], where: str, first: int = 1) -> AlignedPair:
-    """A pair and its phrases in the form of Arase's released files: `c8 on the mat ||| c12 on the floor mat` a line,
-    `---` for a phrase without a partner. Phrases are found in the sentences by their words. first: number of the first
-    of these lines, for errors."""
+    """Read a pair and its phrases in the form of Arase's released files.
+
+    A line is `c8 on the mat ||| c12 on the floor mat`, with `---` for a phrase without a partner. Phrases are looked up
+    in
+    the sentences by their words.
+
+    Args:
+        source, target: the sentences.
+        lines: of phrases.
+        where: begins an error.
+        first: number of the first line, for errors.
+    """
     pair = AlignedPair(source.split(), target.split(), [])
     for number, line in enumerate(lines, start=first):
         sides = line.split("|||")
@@ -115,7 +142,7 @@ def read_phrase_lines(source: str, target: str, lines: list[str], where: str, fi
 
 
 def read_phrase_file(path: Path) -> list[AlignedPair]:
-    """Blocks separated by blank lines: the source sentence, the target sentence, then phrase lines as above."""
+    """Read blocks separated by blank lines: the source sentence, the target sentence, then phrase lines."""
     pairs: list[AlignedPair] = []
     block: list[str] = []
     first = 1
@@ -160,7 +187,7 @@ class ChunkPair:
 
 
 def read_ists(path: Path) -> list[ChunkPair]:
-    """A SemEval-2016 task 2 `.wa` file, which looks like XML and is not: `2 3 <==> 1 // EQUI // 5 // a b <==> c`."""
+    """Read a SemEval-2016 task 2 `.wa` file. It looks like XML and is not: `2 3 <==> 1 // EQUI // 5 // a b <==> c`."""
     pairs: list[ChunkPair] = []
     section = ""
     current: ChunkPair | None = None

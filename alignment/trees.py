@@ -23,7 +23,7 @@ _CONJUNCTIONS = set("and or but nor".split())
 
 
 def lexical_strength(left: str, right: str) -> float:
-    """How strongly closed-class words separate two neighbours. The first rule that fits decides."""
+    """Say how strongly closed-class words separate two neighbours. The first rule that fits decides."""
     a, b = left.lower(), right.lower()
     if not re.search(r"\w", b) or not re.search(r"\w", a):
         return 5.0  # punctuation on either side
@@ -65,7 +65,7 @@ def boundary_strengths(words: list[str], vectors: np.ndarray | None) -> np.ndarr
 
 
 def tree_spans(strengths: np.ndarray) -> list[Span]:
-    """All nodes of the tree that splits at the strongest gap first; single words are not listed."""
+    """Return all nodes of the tree that splits at the strongest gap first. Single words are not listed."""
     spans, waiting = [], [(0, len(strengths) - 1)]
     while waiting:
         start, end = waiting.pop()

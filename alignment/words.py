@@ -22,16 +22,23 @@ Links = list[tuple[int, int]]
 
 
 def default_layer(layers: int) -> int:
-    """The middle layer, 3 of 6: the last ones say what a sentence means more than which word stands where."""
+    """Return the middle layer, 3 of 6. Later layers tell what a sentence means, and less which word is where."""
     return layers // 2
 
 
 @torch.inference_mode()
 def word_vectors(encoder: BertModel, tokenizer: BertTokenizer, sentences: list[list[str]], layers: tuple[int, ...]
                  ) -> list[np.ndarray]:
-    """Each sentence's word vectors [words, len(layers), H]; each sentence is encoded on its own.
+    """Embed words. Each sentence is encoded on its own.
 
-    layers: 0 the embeddings, 1 to L. A word that is cut off by the encoder's limit, or has no sub-word, is zeros.
+    Args:
+        encoder, tokenizer: of one model.
+        sentences: lists of words.
+        layers: 0 for the embeddings, 1 to L.
+
+    Returns:
+        Of each sentence, [words, len(layers), H]. A word that the encoder's limit cuts off, or that has no sub-word, is
+        zeros.
     """
     encoder.eval()
     limit = encoder.config.max_position_embeddings - 2
@@ -53,7 +60,13 @@ def word_vectors(encoder: BertModel, tokenizer: BertTokenizer, sentences: list[l
 
 
 def cosine_matrix(source: np.ndarray, target: np.ndarray, center: np.ndarray | float = 0.0) -> np.ndarray:
-    """source: [n, H], target: [m, H] -> [n, m]. center: the corpus' mean vector, which all words share."""
+    """Compute the cosines of all pairs of words, [n, m].
+
+    Args:
+        source: [n, H].
+        target: [m, H].
+        center: the corpus' mean vector, which all words share. It is subtracted first.
+    """
     source, target = source - center, target - center
     source = source / np.maximum(np.linalg.norm(source, axis=1, keepdims=True), 1e-9)
     target = target / np.maximum(np.linalg.norm(target, axis=1, keepdims=True), 1e-9)
@@ -61,7 +74,7 @@ def cosine_matrix(source: np.ndarray, target: np.ndarray, center: np.ndarray | f
 
 
 def identity(source: list[str], target: list[str]) -> Links:
-    """The baseline: the k-th occurrence of a word (case aside) meets its k-th occurrence on the other side."""
+    """Link the k-th occurrence of a word (case aside) with its k-th occurrence on the other side: the baseline."""
     places: dict[str, list[int]] = {}
     for j, word in enumerate(target):
         places.setdefault(word.lower(), []).append(j)
@@ -69,7 +82,7 @@ def identity(source: list[str], target: list[str]) -> Links:
 
 
 def intersection(similarity: np.ndarray, threshold: float = -1.0) -> Links:
-    """Pairs of words that are each other's best, and at least as alike as the threshold."""
+    """Link words that are each other's best, and at least as alike as the threshold. similarity: [n, m]."""
     if similarity.size == 0:
         return []
     best_target, best_source = similarity.argmax(axis=1), similarity.argmax(axis=0)
@@ -77,8 +90,15 @@ def intersection(similarity: np.ndarray, threshold: float = -1.0) -> Links:
 
 
 def itermax(similarity: np.ndarray, rounds: int = 2, damping: float = 0.9) -> Links:
-    """Intersection again and again: words that have a link count for less, and links between two such words for
-    nothing, so that what is left finds its partners."""
+    """Repeat the intersection (Jalili Sabet et al. 2020, algorithm 1).
+
+    Words that have a link count for less, and links between two such words for nothing. So the others find partners.
+
+    Args:
+        similarity: [n, m].
+        rounds: how often.
+        damping: the factor on words that have a link.
+    """
     links: set[tuple[int, int]] = set(intersection(similarity))
     positive = (similarity + 1) / 2  # damping makes a number smaller only where it is positive
     for _ in range(rounds - 1):
@@ -96,10 +116,20 @@ def itermax(similarity: np.ndarray, rounds: int = 2, damping: float = 0.9) -> Li
 
 def transport_plan(similarity: np.ndarray, bin_score: float = 0.2, regularization: float = 0.05,
                    iterations: int = 50) -> np.ndarray:
-    """Entropic transport between words with one bin a side: [n, m] -> plan [n, m], rows and columns at most 1.
+    """Compute the entropic transport plan between words, with one bin a side.
 
-    Each word has mass 1; the source's bin takes what m target words leave, and the target's bin likewise. A word goes
-    to the bin where nothing is more alike than bin_score. Sinkhorn's iterations in log space, so nothing under-flows.
+    Each word has mass 1. The source's bin takes what m target words leave, and the target's bin likewise. A word goes
+    to the
+    bin if nothing is more alike than bin_score. Sinkhorn's iterations run in log space, so that nothing under-flows.
+
+    Args:
+        similarity: [n, m].
+        bin_score: of every word with a bin.
+        regularization: of the entropy.
+        iterations: of Sinkhorn.
+
+    Returns:
+        The plan [n, m]. Its rows and columns add up to at most 1.
     """
     n, m = similarity.shape
     scores = np.full((n + 1, m + 1), bin_score)
@@ -120,7 +150,7 @@ def _log_sum(values: np.ndarray, axis: int) -> np.ndarray:
 
 
 def transport(similarity: np.ndarray, threshold: float = 0.4, **settings) -> Links:
-    """Links that carry at least `threshold` of a word's mass."""
+    """Link words where at least `threshold` of a word's mass goes. similarity: [n, m]."""
     if similarity.size == 0:
         return []
     plan = transport_plan(similarity, **settings)
@@ -128,7 +158,13 @@ def transport(similarity: np.ndarray, threshold: float = 0.4, **settings) -> Lin
 
 
 def align(method: str, source: list[str], target: list[str], similarity: np.ndarray) -> Links:
-    """Links by a method of METHODS with its measured settings."""
+    """Link words by a method with its measured settings.
+
+    Args:
+        method: of METHODS.
+        source, target: the words.
+        similarity: [n, m].
+    """
     if method == "identity":
         return identity(source, target)
     methods: dict[str, Callable[[np.ndarray], Links]] = {
@@ -137,5 +173,6 @@ def align(method: str, source: list[str], target: list[str], similarity: np.ndar
 
 
 def batched(items: list, size: int) -> Iterator[list]:
+    """Yield the items in lists of at most `size`."""
     for start in range(0, len(items), size):
         yield items[start:start + size]

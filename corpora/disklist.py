@@ -30,6 +30,7 @@ class DiskList(Sequence):
         return start
 
     def append(self, item):
+        """Add an item at the end."""
         self._starts.append(self._write(item))
 
     def __len__(self) -> int:

@@ -24,6 +24,8 @@ RECEIPT = "downloaded.json"  # file -> checksum of what we wrote, and of what it
 
 @dataclass
 class PublicSet:
+    """Describe a public data set and where it is."""
+
     repository: str
     revision: str
     files: dict[str, str]  # split -> file in the repository
@@ -52,7 +54,7 @@ SETS = {
 
 
 def checksum_matches(path: Path, stated: str) -> bool:
-    """stated: what a hub calls a file's ETag, the SHA-256 of a large file or the git blob SHA-1 of a small one."""
+    """Compare a file with a hub's ETag: the SHA-256 of a large file, or the git blob SHA-1 of a small one."""
     data = path.read_bytes()
     if len(stated) == 64:
         return hashlib.sha256(data).hexdigest() == stated
@@ -60,7 +62,14 @@ def checksum_matches(path: Path, stated: str) -> bool:
 
 
 def fetch_file(public: PublicSet, filename: str, cache: Path, endpoint: str) -> Path:
-    """The published file, verified. One damaged on the way is thrown away and fetched once more."""
+    """Fetch a published file and verify it. A damaged one is thrown away and fetched once more.
+
+    Args:
+        public: the data set.
+        filename: in its repository.
+        cache: a folder for the file.
+        endpoint: the server.
+    """
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
 
     place: dict[str, Any] = {"repo_type": "dataset", "revision": public.revision, "endpoint": endpoint}
@@ -97,6 +106,13 @@ def convert(public: PublicSet, source: Path, split: str, target: Path):
 
 
 def download(names: list[str], out: Path, endpoint: str):
+    """Write a set's files in the course's format.
+
+    Args:
+        name: of the set.
+        out: the folder.
+        endpoint: the server.
+    """
     out.mkdir(parents=True, exist_ok=True)
     receipt_path = out / RECEIPT
     receipt = json.loads(receipt_path.read_text(encoding="utf-8")) if receipt_path.exists() else {}
@@ -114,6 +130,7 @@ def download(names: list[str], out: Path, endpoint: str):
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run the command. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m corpora.download", description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("data"), help="folder to write to")
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))

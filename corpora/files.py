@@ -31,5 +31,14 @@ def write_text(path: Path, text: str):
 
 
 def write_json(path: Path, value: Any, indent: int | None = 1):
-    """Write a value as JSON atomically. Raise ValueError for a number that JSON does not have (NaN, infinity)."""
+    """Write a value as JSON atomically.
+
+    Args:
+        path: the file.
+        value: what JSON can hold.
+        indent: of nested values; None for one line.
+
+    Raises:
+        ValueError: for a number that JSON does not have (NaN, infinity).
+    """
     write_text(path, json.dumps(value, indent=indent, allow_nan=False) + "\n")

@@ -62,9 +62,11 @@ class Row:
         return text
 
     def number(self, column: str, low: float, high: float) -> float:
-        """Read a plain decimal number from low to high.
+        """Read a plain decimal number. "0_5" and digits of other scripts, which Python reads, are errors.
 
-        "0_5" and digits of other scripts, which Python reads, are errors.
+        Args:
+            column: its name.
+            low, high: the range.
         """
         value = decimal(self.values[column])
         if value is None or not low <= value <= high:

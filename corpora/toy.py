@@ -74,20 +74,29 @@ TOPICS = ("two brothers", "a lost city", "the last war", "a small town", "first 
 
 @dataclass
 class Sentence:
+    """Hold a generated sentence."""
+
     words: list[str]
     spans: dict[str, tuple[int, int]]  # role -> half-open span of words
 
 
 def draw_meaning(rng: random.Random) -> dict[str, str]:
+    """Draw a concept for each role."""
     return {role: rng.choice(list(concepts)) for role, concepts in ROLES.items()}
 
 
 def another(rng: random.Random, role: str, concept: str) -> str:
+    """Draw another concept of a role.
+
+    Args:
+        rng: draws.
+        role, concept: what to replace.
+    """
     return rng.choice([other for other in ROLES[role] if other != concept])
 
 
 def say(rng: random.Random, meaning: dict[str, str]) -> Sentence:
-    """A wording of a meaning, in one of several word orders."""
+    """Word a meaning, in one of several word orders."""
     words: list[str] = []
     spans: dict[str, tuple[int, int]] = {}
     for role in rng.choice(ORDERS):
@@ -99,10 +108,12 @@ def say(rng: random.Random, meaning: dict[str, str]) -> Sentence:
 
 
 def text(sentence: Sentence) -> str:
+    """Join a sentence's words."""
     return " ".join(sentence.words)
 
 
 def sentiment_row(rng: random.Random) -> tuple[str, int]:
+    """Draw an opinion and its strength."""
     label = rng.randrange(len(OPINIONS))
     sentence = rng.choice(FRAMES).format(aspect=rng.choice(ASPECTS), opinion=rng.choice(OPINIONS[label]),
                                          topic=rng.choice(TOPICS))
@@ -110,7 +121,7 @@ def sentiment_row(rng: random.Random) -> tuple[str, int]:
 
 
 def paraphrase_row(rng: random.Random) -> tuple[str, str, int]:
-    """Label 1: another wording; 0: one or two roles changed, so that most words still match."""
+    """Draw a pair. Label 1: another wording. Label 0: one or two roles changed, so that most words still match."""
     meaning = draw_meaning(rng)
     label = int(rng.random() < 0.4)
     other = dict(meaning)
@@ -121,7 +132,7 @@ def paraphrase_row(rng: random.Random) -> tuple[str, str, int]:
 
 
 def similarity_row(rng: random.Random) -> tuple[str, str, float]:
-    """Score: how many of the five roles agree, with a little of an annotator's noise."""
+    """Draw a pair with a score: how many of the five roles agree, with a little of an annotator's noise."""
     meaning = draw_meaning(rng)
     same = rng.randrange(len(ROLES) + 1)
     other = dict(meaning)
@@ -132,9 +143,9 @@ def similarity_row(rng: random.Random) -> tuple[str, str, float]:
 
 
 def inference_group(rng: random.Random) -> tuple[str, dict[str, str]]:
-    """A premise and a hypothesis of each label, as SNLI's annotators were asked for.
+    """Draw a premise and a hypothesis of each label, as SNLI's annotators were asked for.
 
-    Entailment: less detail and a more general word; contradiction: a role replaced; neutral: a detail added.
+    Entailment: less detail and a more general word. Contradiction: a role replaced. Neutral: a detail added.
     """
     meaning = draw_meaning(rng)
     hypotheses = {}
@@ -154,7 +165,7 @@ def inference_group(rng: random.Random) -> tuple[str, dict[str, str]]:
 
 
 def aligned_row(rng: random.Random) -> dict:
-    """A paraphrase pair with its phrase alignments, in the form of alignment/jsonl.py."""
+    """Draw a paraphrase pair with its phrase alignments, in the form of alignment/jsonl.py."""
     meaning = draw_meaning(rng)
     source, target = say(rng, meaning), say(rng, meaning)
     return {"source": source.words, "target": target.words,
@@ -162,7 +173,13 @@ def aligned_row(rng: random.Random) -> dict:
 
 
 def rows(make: Callable, count: int, seed: int, name: str) -> list:
-    """`count` rows that differ from each other; the same for the same seed and name."""
+    """Draw rows that differ from each other. The same seed and name give the same rows.
+
+    Args:
+        make: draws a row.
+        count: how many.
+        seed, name: of the draw.
+    """
     rng = random.Random(f"{seed}/{name}")
     seen: set = set()
     result: list = []
@@ -193,7 +210,13 @@ def _split(items: list, sizes: dict[str, int]) -> dict[str, list]:
 
 
 def write_course_files(directory: Path, seed: int = 11711, train: int = 600, dev: int = 300, test: int = 300):
-    """SST-, CFIMDB-, Quora- and STS-like files in the course's format and under its names, and NLI as JSON lines."""
+    """Write SST-, CFIMDB-, Quora- and STS-like files in the course's format, and NLI as JSON lines.
+
+    Args:
+        directory: the folder.
+        seed: of the draws.
+        train, dev, test: rows of each split.
+    """
     directory = Path(directory)
     sizes = {"train": train, "dev": dev, "test": test}
     total = sum(sizes.values())
@@ -222,7 +245,13 @@ def write_course_files(directory: Path, seed: int = 11711, train: int = 600, dev
 
 
 def write_glue_files(directory: Path, seed: int = 11711, train: int = 200, dev: int = 60, test: int = 60):
-    """GLUE- and PAWS-like files of all layouts, for trying the programs: sentiment for one sentence, pairs for two."""
+    """Write GLUE- and PAWS-like files of all layouts, for trying the programs.
+
+    Args:
+        directory: the folder.
+        seed: of the draws.
+        train, dev, test: rows of each split.
+    """
     from_pair = {"MRPC": ("Quality", "#1 String", "#2 String"), "QQP": ("is_duplicate", "question1", "question2"),
                  "WNLI": ("label", "sentence1", "sentence2"), "PAWS": ("label", "sentence1", "sentence2")}
     from_inference = {"RTE": ("label", "sentence1", "sentence2"), "QNLI": ("label", "question", "sentence"),
@@ -266,7 +295,13 @@ def write_glue_files(directory: Path, seed: int = 11711, train: int = 200, dev: 
 
 
 def write_aligned_files(directory: Path, seed: int = 11711, train: int = 200, dev: int = 40, test: int = 40):
-    """Gold-aligned paraphrase pairs under the names that transfer fine-tuning reads."""
+    """Write gold-aligned paraphrase pairs under the names that transfer fine-tuning reads.
+
+    Args:
+        directory: the folder.
+        seed: of the draws.
+        train, dev, test: rows of each split.
+    """
     sizes = {"train": train, "dev": dev, "test": test}
     for split, part in _split(rows(aligned_row, sum(sizes.values()), seed, "aligned"), sizes).items():
         content = "".join(json.dumps(row) + "\n" for row in part)

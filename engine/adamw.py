@@ -62,7 +62,11 @@ def compiled_update() -> Callable:
 
 def update_in_slices(value: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, scale: float, beta1: float,
                      beta2: float, decay: float, step_size: float, eps: float):
-    """Do what `update` does to flat tensors, slice by slice. Arguments as there."""
+    """Do what `update` does to flat tensors, slice by slice.
+
+    Args:
+        value, gradient, mean, square, scale, beta1, beta2, decay, step_size, eps: as in `update`.
+    """
     tiny = torch.finfo(value.dtype).tiny
     # One scratch serves all slices. Fresh memory for each would cost more than the root itself.
     scratch = torch.empty(min(SLICE, value.numel()), dtype=value.dtype, device=value.device)

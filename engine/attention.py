@@ -37,7 +37,11 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dr
 
 
 def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float = 0.0) -> Tensor:
-    """Compute the same context by torch's fused kernel. Arguments as in `attention`."""
+    """Compute the same context by torch's fused kernel.
+
+    Args:
+        query, key, value, mask, dropout_p: as in `attention`.
+    """
     if mask is not None:
         mask = mask[:, None, None, :]
         # A sequence without a real token would be a softmax over nothing, which is NaN. Let it attend to all tokens.
@@ -49,7 +53,13 @@ def fused_pays(device: torch.device, dropout_p: float, reduced: bool) -> bool:
     """Decide whether the fused kernel is faster than the written-out form.
 
     On a CPU the kernel has no dropout of its own, and torch's substitute draws slow masks. With products in reduced
-    precision the kernel spends its time on rounding small blocks.
+    precision
+    the kernel spends its time on rounding small blocks.
+
+    Args:
+        device: where.
+        dropout_p: of attention; 0 outside training.
+        reduced: whether products are in reduced precision.
     """
     return device.type != "cpu" or (dropout_p == 0 and not reduced)
 

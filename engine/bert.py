@@ -36,7 +36,13 @@ def linear(module: Any, x: Tensor) -> Tensor:
 
 
 def add_norm(module: Any, x: Tensor, residual: Tensor) -> Tensor:
-    """Run a minbert.bert.AddNorm. x: [N, input_size]. residual: [N, H]."""
+    """Run a minbert.bert.AddNorm.
+
+    Args:
+        module: the AddNorm whose parameters are used.
+        x: [N, input_size].
+        residual: [N, H].
+    """
     norm = module.LayerNorm
     total = dropout(linear(module.dense, x), module.dropout_p, module.training) + residual
     return F.layer_norm(total, norm.normalized_shape, norm.weight.to(x.dtype), norm.bias.to(x.dtype), norm.eps)

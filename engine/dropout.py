@@ -10,9 +10,14 @@ from torch import Tensor
 
 
 def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
-    """Zero each element with probability p and scale the others by 1 / (1 - p). Outside training, return x.
+    """Zero each element with probability p and scale the others by 1 / (1 - p).
 
     The draws come from torch's default generator, so torch.manual_seed makes them repeat.
+
+    Args:
+        x: any shape.
+        p: the probability.
+        training: if False, return x.
     """
     if not training or p == 0:
         return x

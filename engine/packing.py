@@ -11,7 +11,13 @@ from torch import Tensor
 
 
 def gather(flat: Tensor, positions: Tensor, size: int) -> Tensor:
-    """Return `flat[positions]`, padded with zero rows to `size` rows."""
+    """Return `flat[positions]`, padded with zero rows to `size` rows.
+
+    Args:
+        flat: [B * T, ...].
+        positions: of real tokens.
+        size: rows of the result.
+    """
     packed = flat.new_empty(size, *flat.shape[1:])
     torch.index_select(flat, 0, positions, out=packed[:len(positions)])
     packed[len(positions):] = 0
@@ -22,6 +28,11 @@ def scatter(packed: Tensor, sources: Tensor, padding: Tensor) -> Tensor:
     """Return `packed[sources]` with zeros at `padding`: the inverse of `gather`.
 
     A look-up takes a third of the time of torch's index_copy_ into zeros.
+
+    Args:
+        packed: [N, ...].
+        sources: [B * T] the row of each flat position.
+        padding: flat positions of padding.
     """
     if not len(packed):
         return packed.new_zeros(len(sources), *packed.shape[1:])
@@ -125,7 +136,12 @@ def pack_mask(attention_mask: Tensor) -> Packing:
 
 
 def identity(mask: Tensor, positions: Tensor, padding: Tensor) -> IdentityPacking:
-    """Make the packing that keeps every place. mask: [B, T]. positions, padding: flat positions, as in Packing."""
+    """Make the packing that keeps every place.
+
+    Args:
+        mask: [B, T].
+        positions, padding: flat positions, as in Packing.
+    """
     batch, length = mask.shape
     places = torch.arange(length, device=mask.device).repeat(batch)
     return IdentityPacking(mask, positions, torch.arange(batch * length, device=mask.device), padding, places)

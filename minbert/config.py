@@ -5,15 +5,37 @@ side is read by the other. Fields we do not use are kept in `other` and written 
 """
 import dataclasses
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
 # Activations by the names config.json gives them; "gelu" is the exact one (erf), as BERT was trained.
+LARGEST = 100_000_000  # of a size: a larger one is a mistake
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
+
+
+@dataclass(frozen=True)
+class SentenceSettings:
+    """Say how sentence vectors are made of hidden states. sentence-transformers' folders declare it.
+
+    >>> SentenceSettings().pooling
+    'mean'
+    """
+
+    pooling: str = "mean"
+    normalize: bool = True
+    max_length: int = 256  # tokens of a sentence, special tokens included; longer ones are cut
+    refused: str = ""  # why this library cannot make the vectors that a folder declares; empty if it can
 
 
 @dataclass
 class BertConfig:
+    """Hold a model's shape.
+
+    >>> BertConfig(hidden_size=384, num_attention_heads=12).intermediate_size
+    3072
+    """
+
     vocab_size: int = 30522
     hidden_size: int = 768
     num_hidden_layers: int = 12
@@ -28,29 +50,33 @@ class BertConfig:
     layer_norm_eps: float = 1e-12
     pad_token_id: int = 0
     other: dict = field(default_factory=dict)
+    sentences: SentenceSettings = SentenceSettings()  # not of config.json
 
     def __post_init__(self):
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
                      "max_position_embeddings", "type_vocab_size"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"config: {name} is {value!r}; expected a whole number of at least 1")
+            if type(value) is not int or not 1 <= value <= LARGEST:
+                raise ValueError(f"config: {name} is {str(value)[:60]}; expected a whole number from 1 to {LARGEST:,}")
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(f"config: hidden_size {self.hidden_size} does not divide into "
                              f"num_attention_heads {self.num_attention_heads} equal heads")
-        if self.hidden_act not in ACTIVATIONS:
+        if not isinstance(self.hidden_act, str) or self.hidden_act not in ACTIVATIONS:
             raise ValueError(f"config: hidden_act is {self.hidden_act!r}; expected one of {', '.join(ACTIVATIONS)}")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            if not 0 <= getattr(self, name) < 1:
+            if type(getattr(self, name)) not in (int, float) or not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"config: {name} is {getattr(self, name)!r}; expected 0 <= p < 1")
+        for name in ("initializer_range", "layer_norm_eps"):
+            if type(getattr(self, name)) not in (int, float) or not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"config: {name} is {getattr(self, name)!r}; expected 0 or more")
 
     @classmethod
     def load(cls, path: Path) -> "BertConfig":
-        """Reads a config.json. Raises ValueError for a file that is not a BERT's configuration."""
+        """Read a config.json. Raise ValueError for a file that is not a BERT's configuration."""
         try:
-            values = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise ValueError(f"{path}: cannot be read as a JSON configuration ({error})") from None
+            values = json.loads(Path(path).read_text(encoding="utf-8-sig"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise ValueError(f"{path}: cannot be read as a JSON configuration ({str(error).splitlines()[0]})") from None
         if not isinstance(values, dict):
             raise ValueError(f"{path}: found a JSON {type(values).__name__}; expected an object")
         kind = values.get("model_type", "bert")
@@ -59,7 +85,7 @@ class BertConfig:
         if values.get("position_embedding_type", "absolute") != "absolute":
             raise ValueError(f"{path}: position_embedding_type is {values['position_embedding_type']!r}; "
                              "expected 'absolute'")
-        known = {f.name for f in dataclasses.fields(cls)} - {"other"}
+        known = {f.name for f in dataclasses.fields(cls)} - {"other", "sentences"}
         try:
             return cls(**{name: values[name] for name in known & values.keys()},
                        other={name: value for name, value in values.items() if name not in known})
@@ -67,7 +93,8 @@ class BertConfig:
             raise ValueError(f"{path}: {error}") from None
 
     def to_json(self) -> str:
-        """The text of a config.json that transformers reads."""
+        """Write the text of a config.json that transformers reads."""
         values = dataclasses.asdict(self)
+        values.pop("sentences")
         values = {**values.pop("other"), "model_type": "bert", **values}
         return json.dumps(values, indent=2, sort_keys=True) + "\n"

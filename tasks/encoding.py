@@ -15,7 +15,6 @@ from minbert.tokenizer import BertTokenizer
 from tasks.pooling import CLS_POOLINGS, pool
 
 TOKENS_PER_BATCH = 4096  # of an evaluation batch, padding included: its activations should fit a processor's cache
-EMBEDDING_LENGTH = 256  # tokens of a sentence, where the caller names no other limit
 
 
 @contextmanager
@@ -45,10 +44,10 @@ def encode(encoder: BertModel, tokens: TokenBatch, cls_only: bool = False) -> Be
 
 
 @torch.inference_mode()
-def embed(encoder: BertModel, tokenizer: BertTokenizer, sentences: Sequence[str], pooling: str = "mean",
-          max_length: int = EMBEDDING_LENGTH, normalize: bool = True, tokens_per_batch: int = TOKENS_PER_BATCH
+def embed(encoder: BertModel, tokenizer: BertTokenizer, sentences: Sequence[str], pooling: str | None = None,
+          max_length: int | None = None, normalize: bool | None = None, tokens_per_batch: int = TOKENS_PER_BATCH
           ) -> np.ndarray:
-    """Embed sentences, each on its own.
+    """Embed sentences, each on its own, as the encoder's folder declares it unless the caller says otherwise.
 
     Args:
         encoder, tokenizer: of one model.
@@ -63,7 +62,14 @@ def embed(encoder: BertModel, tokenizer: BertTokenizer, sentences: Sequence[str]
 
     Raises:
         TypeError: `sentences` is one string, or an item is no string.
+        ValueError: the folder declares sentence vectors that this library does not make.
     """
+    declared = encoder.config.sentences
+    if declared.refused and pooling is None:
+        raise ValueError(declared.refused)
+    pooling = declared.pooling if pooling is None else pooling
+    max_length = declared.max_length if max_length is None else max_length
+    normalize = declared.normalize if normalize is None else normalize
     if isinstance(sentences, str):
         raise TypeError("sentences is one string; expected a list of strings, as in embed(encoder, tokenizer, [text])")
     for index, sentence in enumerate(sentences):

@@ -91,7 +91,13 @@ class Glue(PairTask):
         return self.layout.submission if split == "test" else f"{stem}-{split}.{suffix}"
 
     def write_predictions(self, path: Path, examples: Sequence[Example], predictions: np.ndarray):
-        """Write the GLUE server's file: index and prediction, classes by name where they have one."""
+        """Write the GLUE server's file: index and prediction, classes by name where they have one.
+
+        Args:
+            path: the file.
+            examples: not used: the server counts rows.
+            predictions: [B], in the order of the examples.
+        """
         lines = ["index\tprediction"]
         for index, prediction in enumerate(predictions):
             if self.classes is None:

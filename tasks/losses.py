@@ -67,7 +67,9 @@ def score_bins(labels: Tensor, low: float, high: float, bins: int) -> Tensor:
 def bin_expectation(logits: Tensor, low: float, high: float) -> Tensor:
     """Return the expected score of logits over bins, [B, bins] -> [B].
 
-    low, high: the first and the last bin's values.
+    Args:
+        logits: [B, bins].
+        low, high: the values of the first and the last bin.
     """
     return logits.softmax(dim=1) @ torch.linspace(low, high, logits.shape[1], device=logits.device, dtype=logits.dtype)
 

@@ -10,22 +10,34 @@ from scipy import stats
 
 
 def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Compute the share of right predictions."""
     return float(np.mean(predictions == labels)) if len(labels) else 0.0
 
 
 def f1(predictions: np.ndarray, labels: np.ndarray, positive: int = 1) -> float:
-    """2 TP / (2 TP + FP + FN) of one class."""
+    """Compute 2 TP / (2 TP + FP + FN) of one class.
+
+    Args:
+        predictions, labels: classes.
+        positive: the class.
+    """
     hits = np.sum((predictions == positive) & (labels == positive))
     total = np.sum(predictions == positive) + np.sum(labels == positive)
     return float(2 * hits / total) if total else 0.0
 
 
 def macro_f1(predictions: np.ndarray, labels: np.ndarray, classes: int) -> float:
-    """Unweighted mean of the classes' F1; a class that is never predicted counts as 0."""
+    """Compute the unweighted mean of the classes' F1. A class that is never predicted counts as 0.
+
+    Args:
+        predictions, labels: classes.
+        classes: how many there are.
+    """
     return float(np.mean([f1(predictions, labels, positive) for positive in range(classes)]))
 
 
 def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Compute the Pearson correlation. With a constant it is 0."""
     x = np.asarray(predictions, dtype=np.float64)
     y = np.asarray(labels, dtype=np.float64)
     if len(x) < 2:
@@ -36,18 +48,26 @@ def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Pearson of the ranks; ties share their average rank."""
+    """Compute the Pearson correlation of the ranks. Ties share their average rank."""
     return pearson(stats.rankdata(predictions), stats.rankdata(labels))
 
 
 def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Matthews correlation of two classes, which is their Pearson correlation (GLUE's metric for CoLA)."""
+    """Compute the Matthews correlation of two classes, which is their Pearson correlation (GLUE's metric for CoLA)."""
     return pearson(predictions, labels)
 
 
 def bootstrap_interval(metric: Callable[[np.ndarray, np.ndarray], float], predictions: np.ndarray, labels: np.ndarray,
                        samples: int = 500, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
-    """Percentile bootstrap (Efron 1979): the middle `level` of the metric over rows drawn with replacement."""
+    """Compute a percentile bootstrap interval (Efron 1979): the middle of the metric over rows drawn with replacement.
+
+    Args:
+        metric: a function of predictions and labels.
+        predictions, labels: of the rows.
+        samples: how often rows are drawn.
+        level: the share of samples inside.
+        seed: of the draws.
+    """
     if len(labels) < 2:
         value = metric(predictions, labels)
         return value, value

@@ -38,13 +38,25 @@ def require(condition: bool, message: str):
 
 
 def require_one_of(name: str, value: str, known: Iterable[str]):
-    """Raise ValueError that lists the known values unless `value` is one of them."""
+    """Raise ValueError that lists the known values unless `value` is one of them.
+
+    Args:
+        name: of the field.
+        value: what it is.
+        known: what it may be.
+    """
     known = list(known)
     require(value in known, f"{name} is {value!r}; known: {', '.join(known)}{near(value, known)}")
 
 
 def require_between(name: str, value: float, low: float, high: float = math.inf):
-    """Raise ValueError unless low <= value <= high and value is finite."""
+    """Raise ValueError unless low <= value <= high and value is finite.
+
+    Args:
+        name: of the field.
+        value: what it is.
+        low, high: the range.
+    """
     expected = f"{low:g} or more" if high == math.inf else f"{low:g} to {high:g}"
     require(math.isfinite(value) and low <= value <= high, f"{name} is {value!r}; expected {expected}")
 

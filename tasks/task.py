@@ -242,7 +242,13 @@ class Task(nn.Module):
         return str(int(prediction)) if self.classes is not None else repr(float(prediction))
 
     def write_predictions(self, path: Path, examples: Sequence[Example], predictions: np.ndarray):
-        """Write the course's file: a header, then `{id} , {prediction} ` a row, in file order."""
+        """Write the course's file: a header, then `{id} , {prediction} ` a row, in file order.
+
+        Args:
+            path: the file.
+            examples: give the ids.
+            predictions: [B], in the order of the examples.
+        """
         lines = [self.prediction_header or ""] + [
             f"{example.id} , {self.format_prediction(prediction)} "
             for example, prediction in zip(examples, predictions, strict=True)]

@@ -6,27 +6,23 @@ moment the folder holds one whole state or none.
 import json
 from pathlib import Path
 
-import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from corpora.files import write_atomically, write_json
-from minbert.weights import read_tensors
+from corpora.files import write_json
+from minbert.weights import read_tensors, save_tensors
 
 STATE = "state.json"
 
 
-def save_tensors(path: Path, tensors: dict[str, Tensor]):
-    """Write tensors atomically. Raise OSError that names the file where that fails, say because the disk is full."""
-    try:
-        write_atomically(path, lambda temporary: safetensors.torch.save_file(tensors, temporary))
-    except safetensors.SafetensorError as error:
-        raise OSError(f"{path}: {(str(error).splitlines() or [''])[0]}") from None
-
-
 def save_state(directory: Path, tensors: dict[str, Tensor], values: dict):
-    """Replace the state in the directory. values: what JSON can hold."""
+    """Replace the state in the directory.
+
+    Args:
+        directory: of the run.
+        tensors: by name.
+        values: what JSON can hold.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     name = f"state-{values['stage']}-{values['step']}.safetensors"
     plain = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}

@@ -33,6 +33,8 @@ LEADERBOARD = (("sst", "accuracy"), ("para", "accuracy"), ("sts", "pearson"))
 
 @dataclass
 class Job:
+    """Hold one run: a recipe, a seed, and the folder of its results."""
+
     recipe: Path
     seed: int
     folder: Path
@@ -40,12 +42,13 @@ class Job:
 
     @property
     def result(self) -> Path:
+        """Return the path of the run's results."""
         return self.folder / "results.json"
 
 
 @dataclass
 class Row:
-    """One line of the table: a recipe (at one training size), all its seeds."""
+    """Hold one line of the table: a recipe (at one training size), all its seeds."""
 
     name: str
     seeds: int
@@ -61,6 +64,15 @@ class Row:
 
 
 def plan(recipes: list[Path], seeds: int, first_seed: int, out: Path, sizes: list[int | None]) -> list[Job]:
+    """List the runs.
+
+    Args:
+        recipes: files.
+        seeds: runs of each recipe.
+        first_seed: the others follow.
+        out: the folder of all runs.
+        sizes: training examples of each task; None for the recipe's own.
+    """
     names = [str(path.with_suffix("")) for path in recipes]
     common = os.path.commonpath([str(Path(name).parent) for name in names]) if len(names) > 1 else str(
         Path(names[0]).parent)
@@ -75,7 +87,13 @@ def plan(recipes: list[Path], seeds: int, first_seed: int, out: Path, sizes: lis
 
 
 def run_job(job: Job, flags: list[str], threads: int) -> str | None:
-    """Runs one job to its end; the reason where it failed."""
+    """Run one job to its end. Returns the reason if it failed.
+
+    Args:
+        job: the run.
+        flags: of train_multitask.py.
+        threads: for torch.
+    """
     if job.result.exists():
         return None
     job.folder.mkdir(parents=True, exist_ok=True)
@@ -96,7 +114,13 @@ def run_job(job: Job, flags: list[str], threads: int) -> str | None:
 
 
 def run_all(jobs: list[Job], flags: list[str], parallel: int) -> list[str]:
-    """Runs the jobs, `parallel` at a time with the cores shared evenly. Returns the failures."""
+    """Run the jobs, some at a time with the cores shared evenly. Returns the failures.
+
+    Args:
+        jobs: the runs.
+        flags: of train_multitask.py.
+        parallel: how many at a time.
+    """
     threads = max(1, (os.cpu_count() or 1) // parallel)
     started = time.monotonic()
     failures = []
@@ -117,18 +141,24 @@ def run_all(jobs: list[Job], flags: list[str], parallel: int) -> list[str]:
 
 
 def read_result(job: Job) -> dict:
+    """Read the results of a run."""
     return json.loads(job.result.read_text(encoding="utf-8"))
 
 
 def metric_names(results: list[dict]) -> list[tuple[str, str]]:
-    """Each task's deciding metric, the leaderboard's tasks first."""
+    """Return each task's deciding metric, the leaderboard's tasks first."""
     found = [(task, next(iter(metrics))) for result in results for task, metrics in result["dev"].items()]
     return sorted(dict.fromkeys(found), key=lambda pair: (pair not in LEADERBOARD, LEADERBOARD.index(pair)
                                                           if pair in LEADERBOARD else 0))
 
 
 def p_values(first: Job, other: Job, task: str, metric: str) -> dict[str, float]:
-    """Tests between two runs on the same dev examples; empty for a metric without a test, or other examples."""
+    """Test two runs on the same dev examples. Returns nothing for a metric without a test, or for other examples.
+
+    Args:
+        first, other: the runs.
+        task, metric: what is tested.
+    """
     runs = []
     for job in (first, other):
         path = job.folder / "predictions" / f"{task}-dev.json"
@@ -146,7 +176,7 @@ def p_values(first: Job, other: Job, task: str, metric: str) -> dict[str, float]
 
 
 def summarize(jobs: list[Job]) -> list[Row]:
-    """One row a recipe and size, in the order of the jobs. Jobs without a result are left out."""
+    """Make one row for each recipe and size, in the order of the jobs. Jobs without a result are left out."""
     groups: dict[tuple, list[Job]] = {}
     for job in jobs:
         if job.result.exists():
@@ -190,7 +220,7 @@ def _cell(row: Row, metric: str) -> str:
 
 
 def markdown(rows: list[Row]) -> str:
-    """A table whose p is the paired bootstrap's against the first row; published figures stand beside ours."""
+    """Write the table. Its p is the paired bootstrap's against the first row. Published figures stand beside ours."""
     names = list(dict.fromkeys(name for row in rows for name in row.means))
     published = list(dict.fromkeys(name for row in rows for name in row.published))
     lines = ["| recipe | seeds | " + " | ".join(names) + " | "
@@ -204,6 +234,7 @@ def markdown(rows: list[Row]) -> str:
 
 
 def comma_separated(rows: list[Row]) -> str:
+    """Write all numbers as comma-separated values."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(["recipe", "train_size", "seeds", "metric", "mean", "deviation", "p_bootstrap", "p_mcnemar",
@@ -217,6 +248,7 @@ def comma_separated(rows: list[Row]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run the command. Returns the exit status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     flags = []
     if "--" in arguments:

@@ -54,7 +54,13 @@ def predict(task: Task, encoder: BertModel, examples: Sequence[Example], device:
 
 
 def measure(task: Task, predictions: np.ndarray, examples: Sequence[Example]) -> dict[str, Metric]:
-    """Compute each of the task's metrics, the deciding one first. predictions: in the order of the examples."""
+    """Compute each of the task's metrics, the deciding one first.
+
+    Args:
+        task: knows its metrics.
+        predictions: in the order of the examples.
+        examples: give the labels.
+    """
     labels = np.array([example.label for example in examples])
     functions = task.metrics()
     result = {}

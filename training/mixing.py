@@ -13,10 +13,15 @@ MIXINGS = ("cycle", "sequential", *DRAWN)
 
 def probabilities(sizes: Mapping[str, int], kind: str, temperature: float = 2.0, progress: float = 0.0,
                   cap: Mapping[str, int] | None = None) -> dict[str, float]:
-    """Each task's share of the draws; they sum to 1.
+    """Return each task's share of the draws. They sum to 1.
 
-    temperature: of kind "temperature". progress: 0 at the start of training, 1 at its end (kind "annealed").
-    cap: a task's size counts as at most this (T5's examples-proportional mixing, Raffel et al. 2020, section 3.5.2).
+    Args:
+        sizes: examples of each task.
+        kind: of DRAWN.
+        temperature: of kind "temperature".
+        progress: 0 at the start of training, 1 at its end (kind "annealed").
+        cap: a task's size counts as at most this (T5's examples-proportional mixing, Raffel et al. 2020, section
+            3.5.2).
     """
     exponent = {"proportional": 1.0, "square_root": 0.5, "temperature": 1 / temperature, "uniform": 0.0,
                 "annealed": 1 - 0.8 * progress}[kind]
@@ -27,7 +32,17 @@ def probabilities(sizes: Mapping[str, int], kind: str, temperature: float = 2.0,
 
 def tasks_at(step: int, total: int, batches: Mapping[str, int], sizes: Mapping[str, int], kind: str, seed: str,
              draws: int = 1, temperature: float = 2.0, cap: Mapping[str, int] | None = None) -> list[str]:
-    """The tasks of one step. batches: of each task in one pass (for sequential). draws: tasks a step, where drawn."""
+    """Return the tasks of one step.
+
+    Args:
+        step, total: of the stage.
+        batches: of each task in one pass (for sequential).
+        sizes: examples of each task.
+        kind: of MIXINGS.
+        seed: of the stage.
+        draws: tasks a step, where they are drawn.
+        temperature, cap: see `probabilities`.
+    """
     names = list(sizes)
     if kind == "cycle":
         return names

@@ -16,10 +16,11 @@ import torch
 
 from corpora.files import write_json, write_text
 from minbert.bert import BertModel
-from minbert.config import BertConfig
+from minbert.config import BertConfig, SentenceSettings
 from minbert.pretrained import cache_directory, fetch
 from minbert.tokenizer import BertTokenizer
 from minbert.weights import export, load_encoder
+from tasks.phrases import Phrases
 from tasks.registry import make_task
 from training import checkpoint
 from training.data import load_data
@@ -95,7 +96,13 @@ class Program:
 
     @staticmethod
     def saved_recipe(recipe: Recipe, data: Path, limit: int | None) -> str:
-        """Return the text that says what a run is: the resolved recipe, and what the command adds to it."""
+        """Return the text that says what a run is: the resolved recipe, and what the command adds to it.
+
+        Args:
+            recipe: resolved.
+            data: the folder of its files.
+            limit: on every file.
+        """
         return f"# --data {data.absolute()}" + (f" --limit {limit}" if limit else "") + "\n" + recipe_to_toml(recipe)
 
     def train(self, text: str):
@@ -122,7 +129,19 @@ class Program:
             self.say(f"{self.trainer.state.skipped_steps} steps were skipped: a gradient was not finite")
         if self.world.first:
             checkpoint.save_model(self.directory / "model.safetensors", self.model)
-            export(encoder, tokenizer, self.directory / "encoder")
+            settings = self.sentence_settings()
+            if settings.refused:
+                self.say(settings.refused)
+            export(encoder, tokenizer, self.directory / "encoder", settings)
+
+    def sentence_settings(self) -> SentenceSettings:
+        """Say how the run makes sentence vectors: as its first siamese task, or else its first task, does."""
+        tasks = list(self.model.tasks_by_name().values())
+        task = next((task for task in tasks if getattr(task, "siamese", False)), tasks[0])
+        if task.attentive is not None or task.new_layers is not None or isinstance(task, Phrases):
+            return SentenceSettings(refused=f"task {task.name} makes vectors with parameters of its own: the folder "
+                                            "encoder/ has no settings of sentence-transformers")
+        return SentenceSettings(task.pooling, True, task.max_length)
 
     def _trainer(self) -> Trainer:
         return Trainer(self.model, self.recipe, self.data, self.directory, self.engine, self.device, self._precision,

@@ -5,7 +5,13 @@ SCHEDULES = ("linear", "cosine", "constant")
 
 
 def rate_factor(kind: str, step: int, total: int, warmup: float) -> float:
-    """The factor at a step counted from 0. warmup: fraction of all steps in which the rate rises from 0."""
+    """Return the factor on the rate at a step counted from 0.
+
+    Args:
+        kind: of SCHEDULES.
+        step, total: of the stage.
+        warmup: the fraction of all steps in which the rate rises from 0.
+    """
     rising = math.ceil(warmup * total)
     if step < rising:
         return (step + 1) / (rising + 1)

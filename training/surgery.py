@@ -16,17 +16,19 @@ from training.choices import COMBINERS
 
 
 def sum_weights(gram: Tensor) -> Tensor:
+    """Add the gradients up."""
     return torch.ones(len(gram), dtype=gram.dtype)
 
 
 def mean_weights(gram: Tensor) -> Tensor:
+    """Average the gradients."""
     return torch.full((len(gram),), 1 / len(gram), dtype=gram.dtype)
 
 
 def pcgrad_weights(gram: Tensor, generator: torch.Generator) -> Tensor:
-    """PCGrad (Yu et al. 2020, algorithm 1): each gradient, projected off those it conflicts with, in random order.
+    """Project each gradient off those it conflicts with, in random order (PCGrad, Yu et al. 2020, algorithm 1).
 
-    generator: draws the order, so a resumed run draws the same.
+    gram: [K, K]. generator: draws the order, so that a resumed run draws the same.
     """
     mix = torch.eye(len(gram), dtype=gram.dtype)  # row i: gradient i, written in the original gradients
     for i in range(len(gram)):
@@ -39,9 +41,13 @@ def pcgrad_weights(gram: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def gradvac_weights(gram: Tensor, generator: torch.Generator, targets: Tensor, beta: float = 0.01) -> Tensor:
-    """GradVac (Wang et al. 2021, eqs. 4 and 5): lifts each cosine to a running target, not only up to zero.
+    """Lift each pair's cosine to a running target, not only up to zero (GradVac, Wang et al. 2021, eqs. 4 and 5).
 
-    targets: [K, K] running mean of each pair's cosine, updated in place. beta: its rate.
+    Args:
+        gram: [K, K].
+        generator: draws the order.
+        targets: [K, K] running mean of each pair's cosine, updated in place.
+        beta: the rate of that mean.
     """
     norms = gram.diagonal().sqrt()
     mix = torch.eye(len(gram), dtype=gram.dtype)
@@ -82,7 +88,7 @@ def mgda_weights(gram: Tensor) -> Tensor:
 
 
 def cagrad_weights(gram: Tensor, c: float = 0.4) -> Tensor:
-    """CAGrad (Liu et al. 2021, eq. 4): the best worst-case descent within c |g0| of the mean gradient g0."""
+    """Find the best worst-case descent within c |g0| of the mean gradient g0 (CAGrad, Liu et al. 2021, eq. 4)."""
     size = len(gram)
     matrix = gram.numpy()
     mean = np.full(size, 1 / size)
@@ -104,7 +110,7 @@ def cagrad_weights(gram: Tensor, c: float = 0.4) -> Tensor:
 
 
 def imtl_g_weights(gram: Tensor) -> Tensor:
-    """IMTL-G (Liu et al. 2021b, eq. 6): the combination whose projection onto every task's direction is the same."""
+    """Combine so that the projection onto every task's direction is the same (IMTL-G, Liu et al. 2021b, eq. 6)."""
     norms = gram.diagonal().sqrt()
     projections = gram / norms[:, None]  # [i, k] = <g_k, unit g_i>
     equations = torch.cat([projections[:1] - projections[1:], torch.ones(1, len(gram), dtype=gram.dtype)])
@@ -176,17 +182,29 @@ assert set(_PLAIN) | {"pcgrad", "gradvac"} == set(COMBINERS)
 
 @dataclass
 class SurgeryState:
-    """What GradVac remembers between steps; the other methods remember nothing."""
+    """Hold what GradVac remembers between steps. The other methods remember nothing."""
 
     targets: dict[str, float] = field(default_factory=dict)  # "task>other task" -> running cosine
 
 
 def combine_weights(method: str, gram: Tensor, names: list[str], generator: torch.Generator,
                     state: SurgeryState) -> Tensor:
-    """Weights [K] for K tasks' gradients by a method of COMBINERS.
+    """Weigh K tasks' gradients by a method of COMBINERS.
 
-    A task whose gradient is zero (or that had none) leaves the others as they are. A single task keeps its gradient.
-    Raises FloatingPointError, with the task's name, where a gradient is not finite.
+    A task whose gradient is zero leaves the others as they are. A single task keeps its gradient.
+
+    Args:
+        method: of COMBINERS.
+        gram: [K, K] inner products.
+        names: of the tasks.
+        generator: draws orders.
+        state: what the method remembers between steps.
+
+    Returns:
+        Weights [K].
+
+    Raises:
+        FloatingPointError: with the task's name, if a gradient is not finite.
     """
     gram = gram.detach().to("cpu", torch.float64)
     for name, finite in zip(names, gram.diagonal().isfinite().tolist(), strict=True):
@@ -216,7 +234,7 @@ def combine_weights(method: str, gram: Tensor, names: list[str], generator: torc
 
 
 def conflict_cosines(gram: Tensor, names: list[str]) -> dict[str, float]:
-    """"sst/para" -> cosine of the two tasks' gradients, for the log; 0 where one of them is zero."""
+    """Map "sst/para" to the cosine of the two tasks' gradients, for the log. It is 0 if one of them is zero."""
     gram = gram.to("cpu", torch.float64)
     norms = gram.diagonal().clamp_min(0).sqrt()
     return {f"{names[i]}/{names[j]}": float(gram[i, j] / (norms[i] * norms[j])) if norms[i] * norms[j] > 0 else 0.0

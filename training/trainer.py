@@ -226,7 +226,7 @@ class Trainer:
         return {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
 
     def _save(self, steps: StageSteps | None):
-        """steps: of the stage that is under way; None between two stages."""
+        """Save the state. steps: of the stage that is under way; None between two stages."""
         if not self.world.first:
             return
         tensors = self._named()
