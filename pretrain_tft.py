@@ -11,9 +11,10 @@ import dataclasses
 import json
 import random
 import sys
+from contextlib import suppress
 from pathlib import Path
 
-from corpora.files import write_text
+from corpora.files import write_json, write_text
 from tasks.options import ABLATIONS, FEATURES, SPAN_POOLINGS
 from training.choices import ENGINES, PRECISIONS
 from training.commandline import Parser, guarded, positive, rate, run_directory
@@ -40,20 +41,21 @@ def parser() -> argparse.ArgumentParser:
                         help="which of the two tasks are trained, and with how many classes")
     result.add_argument("--method", choices=("identity", "intersection", "itermax", "transport"), default="transport",
                         help="of word alignment")
-    result.add_argument("--extractor", choices=("bracket", "trees", "koehn"), default="bracket")
+    result.add_argument("--extractor", choices=("bracket", "trees", "koehn"), default="bracket",
+                        help="of phrase pairs")
     result.add_argument("--held_out", type=positive, help="pairs for dev, and as many for test (default: a tenth, at "
                                                           "most 50,000)")
     result.add_argument("--limit", type=positive, help="at most so many pairs of the corpus")
-    result.add_argument("--seed", type=int)
-    result.add_argument("--epochs", type=positive)
-    result.add_argument("--steps_per_epoch", type=positive)
-    result.add_argument("--batch_size", type=positive)
-    result.add_argument("--lr", type=rate)
+    result.add_argument("--seed", type=int, help="of everything that is drawn (default: the recipe's)")
+    result.add_argument("--epochs", type=positive, help="of every stage")
+    result.add_argument("--steps_per_epoch", type=positive, help="instead of one pass over the corpus")
+    result.add_argument("--batch_size", type=positive, help="sentence pairs in a step")
+    result.add_argument("--lr", type=rate, help="of the encoder (default: the recipe's)")
     result.add_argument("--precision", choices=PRECISIONS, help="of training (default: the fastest, by measurement)")
     result.add_argument("--engine", choices=ENGINES, default="engine",
                         help="plain: train with the text in minbert/ alone; engine: with its faster twin")
-    result.add_argument("--use_gpu", action="store_true")
-    result.add_argument("--no_progress", action="store_true")
+    result.add_argument("--use_gpu", action="store_true", help="train on a GPU")
+    result.add_argument("--no_progress", action="store_true", help="no progress bars")
     return result
 
 
@@ -102,13 +104,19 @@ def prepare(flags: argparse.Namespace, recipe: Recipe, corpus: Path, folder: Pat
     from minbert.pretrained import fetch
     from minbert.weights import load_encoder
     from training.engines import make_engine
+    from training.runs import IDENTITY, content_hash, hashes_of, model_hashes
 
-    if all((folder / f"{split}.jsonl").exists() for split in ("train", "dev", "test")):
-        return
+    weights = fetch(recipe.weights)
+    identity = {"corpus": content_hash(corpus), "weights": model_hashes(weights), "seed": recipe.seed,
+                **{name: getattr(flags, name) for name in ("method", "extractor", "held_out", "limit")}}
+    splits = [folder / f"{split}.jsonl" for split in ("train", "dev", "test")]
+    with suppress(OSError, ValueError):
+        if json.loads((folder / IDENTITY).read_text(encoding="utf-8")) == {**identity, "splits": hashes_of(splits)}:
+            return
     if corpus.suffix in ALIGNED_SUFFIXES:
         pairs = read_any(corpus)
     else:
-        encoder, tokenizer, _ = load_encoder(fetch(recipe.weights), make_engine(flags.engine).model)
+        encoder, tokenizer, _ = load_encoder(weights, make_engine(flags.engine).model)
         print(f"aligning {corpus}: {flags.method}, phrases by {flags.extractor}")
         pairs = write_corpus(corpus, folder / "aligned.jsonl", encoder, tokenizer,
                              Settings(flags.method, flags.extractor), progress=not flags.no_progress)
@@ -124,6 +132,7 @@ def prepare(flags: argparse.Namespace, recipe: Recipe, corpus: Path, folder: Pat
     parts = {"dev": pairs[:held_out], "test": pairs[held_out:2 * held_out], "train": pairs[2 * held_out:]}
     for split, part in parts.items():
         write_text(folder / f"{split}.jsonl", "".join(pair.to_json() + "\n" for pair in part))
+    write_json(folder / IDENTITY, {**identity, "splits": hashes_of(splits)})  # last: without it the files prove nothing
 
 
 def run(flags: argparse.Namespace) -> int:
@@ -143,9 +152,11 @@ def run(flags: argparse.Namespace) -> int:
                       flags.engine)
     if program.world.size > 1:
         raise ValueError("pretrain_tft.py runs as one process; it was started as several (torchrun)")
-    prepare(flags, recipe, corpus, directory / "corpus")
-    program.train(text)
-    program.finish({})
+    with program.alone():
+        if not program.finished():
+            prepare(flags, recipe, corpus, directory / "corpus")
+            program.train(text)
+            program.finish({})
     print(f"encoder: {directory / 'encoder'} (python train_multitask.py --weights {directory / 'encoder'})")
     return 0
 

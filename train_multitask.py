@@ -8,18 +8,20 @@ The flags are the course's; each overrides a field of the recipe.
 """
 import argparse
 import dataclasses
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
-from training.choices import COMBINERS, ENGINES, PRECISIONS
-from training.commandline import Parser, fraction, guarded, positive, rate, run_directory
+from corpora.near import near
+from training.choices import COMBINERS, COURSE_TASKS, ENGINES, PRECISIONS
+from training.commandline import Parser, fraction, guarded, positive, rate, require_writable, run_directory
 from training.recipe import USUAL_TASKS, Recipe, load_recipe
 
 HERE = Path(__file__).parent
 DEFAULT_RECIPE = HERE / "recipes" / "default.toml"
 GENERATED = Path("data") / "generated"
-COURSE_TASKS = ("sst", "para", "sts")
+GENERATED_EPOCHS = 3
 
 
 def parser() -> argparse.ArgumentParser:
@@ -30,15 +32,16 @@ def parser() -> argparse.ArgumentParser:
                              "evaluate: a checkpoint is scored, nothing is trained")
     result.add_argument("--recipe", type=Path, default=None, help="TOML file (default: recipes/default.toml)")
     result.add_argument("--weights", help="encoder to start from: a directory, a hub id, or all-MiniLM-L6-v2")
+    result.add_argument("--tasks", nargs="+", metavar="TASK", help="train these of the recipe's tasks only")
     result.add_argument("--data", type=Path, help="folder with the course's files (default: data/, else generated)")
     result.add_argument("--out", type=Path, help="run folder (default: runs/<recipe>)")
     result.add_argument("--checkpoint", type=Path, help="with --option evaluate: a run folder or its model.safetensors")
     result.add_argument("--limit", type=positive, help="at most so many examples of every file, for a quick look")
     result.add_argument("--train_size", type=positive, help="at most so many training examples of each task")
-    result.add_argument("--seed", type=int)
+    result.add_argument("--seed", type=int, help="of everything that is drawn (default: the recipe's, 11711)")
     result.add_argument("--epochs", type=positive, help="of every stage (default of the default recipe: 10)")
     result.add_argument("--batch_size", type=positive, help="examples of each task in a step (default recipe: 8)")
-    result.add_argument("--steps_per_epoch", type=positive)
+    result.add_argument("--steps_per_epoch", type=positive, help="instead of one pass over a set")
     result.add_argument("--lr", type=rate, help="of encoder and heads (finetune default: the recipe's; pretrain: 1e-3)")
     result.add_argument("--hidden_dropout_prob", type=fraction, help="before every task's head (default: the recipe's)")
     result.add_argument("--encoder_dropout", type=fraction, help="in the encoder (default: its config.json's)")
@@ -47,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--precision", choices=PRECISIONS, help="of training (default: the fastest, by measurement)")
     result.add_argument("--engine", choices=ENGINES, default="engine",
                         help="plain: train with the text in minbert/ alone; engine: with its faster twin")
-    result.add_argument("--use_gpu", action="store_true")
+    result.add_argument("--use_gpu", action="store_true", help="train on a GPU")
     result.add_argument("--no_progress", action="store_true", help="no progress bars")
     for name in USUAL_TASKS:
         for split in ("train", "dev", "test"):
@@ -59,8 +62,53 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
+def only_tasks(recipe: Recipe, names: list[str]) -> Recipe:
+    """Return the recipe with these of its tasks only. A stage that loses all its tasks is left out."""
+    for name in names:
+        if name not in recipe.tasks:
+            raise ValueError(f"--tasks {name}: the recipe has no such task; its tasks: {', '.join(recipe.tasks)}"
+                             f"{near(name, recipe.tasks)}")
+    stages = []
+    for stage in recipe.stage:
+        kept = [name for name in stage.tasks if name in names]
+        if not kept:
+            continue
+        tables: dict[str, Any] = {field: {name: value for name, value in getattr(stage, field).items() if name in kept}
+                                  for field in ("loss_weights", "cap")}
+        if isinstance(stage.batch_size, dict):
+            tables["batch_size"] = {name: stage.batch_size[name] for name in kept}
+        if len(kept) == 1:
+            tables["combine"] = "sum"
+        stages.append(dataclasses.replace(stage, tasks=kept, balanced=[name for name in stage.balanced if name in kept],
+                                          **tables))
+    return dataclasses.replace(recipe, stage=stages, tasks={name: recipe.tasks[name] for name in recipe.tasks
+                                                            if name in names})
+
+
+def refuse_flags_without_effect(recipe: Recipe, flags: argparse.Namespace):
+    """Raise ValueError for a flag that would change nothing."""
+    for name in USUAL_TASKS:
+        for suffix in ("train", "dev", "test", "dev_out", "test_out"):
+            if name not in recipe.tasks and getattr(flags, f"{name}_{suffix}") is not None:
+                raise ValueError(f"--{name}_{suffix}: there is no task {name}; tasks: {', '.join(recipe.tasks)}")
+    if flags.option == "evaluate":
+        idle = ["recipe", "weights", "train_size", "seed", "epochs", "batch_size", "steps_per_epoch", "lr",
+                "hidden_dropout_prob", "encoder_dropout", "combine", "precision",
+                *(f"{name}_train" for name in recipe.tasks if name in USUAL_TASKS)]
+    else:
+        idle = ["checkpoint"]
+        if flags.combine is not None and all(len(stage.tasks) == 1 for stage in recipe.stage):
+            raise ValueError("--combine has no effect: no stage trains two tasks together")
+    for name in idle:
+        if getattr(flags, name) is not None:
+            raise ValueError(f"--{name} has no effect with --option {flags.option}")
+
+
 def override(recipe: Recipe, flags: argparse.Namespace) -> Recipe:
     """Return the recipe with the flags' values in it. Dataclasses check themselves again."""
+    if flags.tasks is not None:
+        recipe = only_tasks(recipe, flags.tasks)
+    refuse_flags_without_effect(recipe, flags)
     stages = []
     for stage in recipe.stage:
         changes = {name: value for name in ("epochs", "batch_size", "steps_per_epoch", "combine")
@@ -90,22 +138,99 @@ def override(recipe: Recipe, flags: argparse.Namespace) -> Recipe:
 
 
 def data_directory(flags: argparse.Namespace, recipe: Recipe) -> Path:
-    """Return --data; else data/ if it has the recipe's files; else the generated corpus, with a line that says so."""
-    from corpora.toy import write_course_files, write_glue_files
+    """Return --data; else data/ if it has the recipe's files; else the generated corpus, with a line that says so.
 
+    Raises:
+        ValueError: some of the files are there and others are not. Real and generated data never mix.
+    """
     if flags.data is not None:
         if not flags.data.is_dir():
             raise ValueError(f"{flags.data}: no such folder; expected one with the course's files")
         return flags.data
-    files = [file for task in recipe.tasks.values() for file in (*task.train, *task.dev)]
-    if all((Path("data") / file).exists() for file in files):
+    files = list(dict.fromkeys(file for task in recipe.tasks.values() for file in (*task.train, *task.dev)))
+    there = [file for file in files if (Path("data") / file).exists()]
+    missing = [file for file in files if file not in there]
+    if not missing:
         return Path("data")
+    named = [file for file in files if Path(file).is_absolute()]
+    if named or there:
+        raise ValueError(f"{Path('data') / missing[0]}: no such file, while {(named or there)[0]} is given; name a "
+                         "folder (--data), the files of every task, or some tasks (--tasks)")
+    from corpora.toy import write_course_files, write_glue_files
+
     print(f"No data given (--data): using a small GENERATED corpus, written to {GENERATED}. Its scores say that "
-          "training works, and nothing about language.")
+          "training works, and nothing about language. It takes about two minutes on two cores.")
     write_course_files(GENERATED)
     if any(task.kind == "glue" for task in recipe.tasks.values()):
         write_glue_files(GENERATED)
     return GENERATED
+
+
+def recorded(folder: Path) -> tuple[Path, int | None]:
+    """Return what a run's recipe.toml says of its command: the data folder, and the limit."""
+    first = (folder / "recipe.toml").read_text(encoding="utf-8").split("\n")[0]
+    match = re.fullmatch(r"# --data (.*?)(?: --limit (\d+))?", first)
+    if match is None:
+        raise ValueError(f"{folder / 'recipe.toml'}:1: does not name the run's data; pass --data")
+    return Path(match[1]), int(match[2]) if match[2] else None
+
+
+def evaluate(flags: argparse.Namespace):
+    """Score a run's model on the data that it recorded, or on others. The results are written beside the run's own."""
+    if flags.checkpoint is None:
+        raise ValueError("--option evaluate needs --checkpoint, a run folder or its model.safetensors")
+    if not flags.checkpoint.exists():
+        raise ValueError(f"{flags.checkpoint}: no such file or folder; expected a run folder")
+    folder = flags.checkpoint if flags.checkpoint.is_dir() else flags.checkpoint.parent
+    weights = folder / "model.safetensors" if flags.checkpoint.is_dir() else flags.checkpoint
+    recipe = override(load_recipe(folder / "recipe.toml"), flags)
+    data, limit = recorded(folder) if flags.data is None else (flags.data, None)
+    if not data.is_dir():
+        raise ValueError(f"{data}: no such folder; expected the run's data (name another with --data)")
+    out = flags.out
+    if out is None:
+        number = 1
+        while (folder / "evaluations" / str(number)).exists():
+            number += 1
+        out = folder / "evaluations" / str(number)
+    elif (out / "recipe.toml").exists():
+        raise ValueError(f"{out}: holds a run; an evaluation never overwrites its results (choose another --out)")
+    from training.program import Program  # late: a wrong flag or recipe should not wait for torch
+
+    program = Program(recipe, data, out, limit if flags.limit is None else flags.limit, flags.use_gpu,
+                      not flags.no_progress, flags.engine)
+    with program.alone():
+        program.evaluate_checkpoint(weights, folder)
+        program.finish(outputs_of(flags, recipe))
+
+
+def outputs_of(flags: argparse.Namespace, recipe: Recipe) -> dict[tuple[str, str], Path]:
+    """Return where the flags want further copies of prediction files: (task, split) -> file."""
+    return {(name, split): path for name in recipe.tasks for split in ("dev", "test")
+            if (path := getattr(flags, f"{name}_{split}_out", None)) is not None}
+
+
+def train(flags: argparse.Namespace):
+    """Train, or resume, the recipe."""
+    recipe = override(load_recipe(flags.recipe or DEFAULT_RECIPE), flags)
+    data = data_directory(flags, recipe)
+    if data == GENERATED and flags.recipe is None and flags.epochs is None:
+        # There is nothing more to learn from it after that.
+        recipe = dataclasses.replace(recipe, stage=[dataclasses.replace(
+            stage, epochs=min(stage.epochs, GENERATED_EPOCHS)) for stage in recipe.stage])
+    for path in (flags.out, *outputs_of(flags, recipe).values()):
+        if path is not None:
+            require_writable(path)
+    from training.program import Program
+
+    text = Program.saved_recipe(recipe, data, flags.limit)
+    program = Program(recipe, data, run_directory(flags, recipe, text), flags.limit, flags.use_gpu,
+                      not flags.no_progress, flags.engine)
+    shared = Path("predictions") if flags.out is None and set(COURSE_TASKS) & recipe.tasks.keys() else None
+    with program.alone():
+        if not program.finished():
+            program.train(text)
+            program.finish(outputs_of(flags, recipe), shared)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -115,35 +240,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(flags: argparse.Namespace) -> int:
     """Do what the flags say."""
-    if flags.option == "evaluate":
-        if flags.checkpoint is None:
-            raise ValueError("--option evaluate needs --checkpoint, a run folder or its model.safetensors")
-        folder = flags.checkpoint if flags.checkpoint.is_dir() else flags.checkpoint.parent
-        if not flags.checkpoint.exists():
-            raise ValueError(f"{flags.checkpoint}: no such file or folder; expected a run folder")
-        recipe = load_recipe(flags.recipe or folder / "recipe.toml")
-        weights = folder / "model.safetensors" if flags.checkpoint.is_dir() else flags.checkpoint
-        flags.option = "finetune"  # the flags that follow change files and limits only
-        recipe = override(recipe, flags)
-        from training.program import Program  # late: a wrong flag or recipe should not wait for torch
-
-        program = Program(recipe, data_directory(flags, recipe), flags.out or folder, flags.limit, flags.use_gpu,
-                          not flags.no_progress, flags.engine)
-        program.evaluate_checkpoint(weights, folder)
-    else:
-        recipe = override(load_recipe(flags.recipe or DEFAULT_RECIPE), flags)
-        data = data_directory(flags, recipe)
-        from training.program import Program
-
-        text = Program.saved_recipe(recipe, data, flags.limit)
-        program = Program(recipe, data, run_directory(flags, recipe, text), flags.limit, flags.use_gpu,
-                          not flags.no_progress, flags.engine)
-        program.train(text)
-    outputs = {(name, split): getattr(flags, f"{name}_{split}_out", None) or (
-                   None if flags.out or name not in COURSE_TASKS else
-                   Path("predictions") / f"{name}-{split}-output.csv")
-               for name in recipe.tasks for split in ("dev", "test")}
-    program.finish(outputs)
+    evaluate(flags) if flags.option == "evaluate" else train(flags)
     return 0
 
 

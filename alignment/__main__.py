@@ -43,6 +43,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"interrupted; the same command continues {options.out}", file=sys.stderr)
+        return 130
     phrases = sum(len(pair.alignments) for pair in aligned)
     seconds = time.monotonic() - started
     print(f"{options.out}: {len(aligned):,} pairs, {phrases:,} phrase pairs ({phrases / len(aligned):.1f} a pair), "

@@ -3,6 +3,11 @@
 Encoding is nearly all of the time and uses torch's threads; extraction is plain Python and runs in processes. Work goes
 in chunks, and a file that was begun is gone on with.
 """
+import hashlib
+import os
+import signal
+import threading
+import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,7 +141,7 @@ def align_corpus(pairs: list[Pair], encoder: BertModel, tokenizer: BertTokenizer
         return word_vectors(encoder, tokenizer, [p.source for p in chosen] + [p.target for p in chosen], layers)
 
     center = np.concatenate([v[:, 0] for v in vectors_of(pairs[:CENTER_PAIRS])]).mean(axis=0)
-    pool = ProcessPoolExecutor(workers) if workers > 1 else None
+    pool = ProcessPoolExecutor(workers, initializer=_end_with_parent, initargs=(os.getpid(),)) if workers > 1 else None
     bar = tqdm(total=len(pairs), initial=start, unit="pair", disable=not progress, mininterval=1.0)
     try:
         for chunk in batched(pairs[start:], CHUNK):
@@ -166,14 +171,15 @@ def write_corpus(corpus: Path, out: Path, encoder: BertModel, tokenizer: BertTok
     pairs = read_pairs(corpus, trees)
     part = out.with_name(out.name + ".part")
     out.parent.mkdir(parents=True, exist_ok=True)
-    done = []
+    done: list[bytes] = []
+    identity = identity_of(corpus, settings, encoder, tokenizer, trees)
     if part.exists():
         header, *lines = part.read_bytes().split(b"\n")[:-1] or [b""]
         # The part belongs to this corpus and these settings, or it is begun anew; its last line may be half written.
-        if header == identity_of(corpus, settings).encode():
+        if header == identity.encode():
             done = lines
     with open(part, "wb") as file:
-        file.write(b"".join(line + b"\n" for line in [identity_of(corpus, settings).encode(), *done]))
+        file.write(b"".join(line + b"\n" for line in [identity.encode(), *done]))
         for aligned in align_corpus(pairs, encoder, tokenizer, settings, workers, len(done), progress):
             line = aligned.to_json().encode()
             file.write(line + b"\n")
@@ -183,6 +189,30 @@ def write_corpus(corpus: Path, out: Path, encoder: BertModel, tokenizer: BertTok
     return [parse_line(line.decode(), f"{out}:{number}") for number, line in enumerate(done, start=1)]
 
 
-def identity_of(corpus: Path, settings: Settings) -> str:
-    """Return a line that says what a part belongs to."""
-    return f"# {corpus.absolute()} {corpus.stat().st_size} {settings}"
+def identity_of(corpus: Path, settings: Settings, encoder: BertModel, tokenizer: BertTokenizer, trees: Path | None
+                ) -> str:
+    """Return a line that says what a part belongs to: the contents of corpus and trees, the model, the settings.
+
+    Args:
+        corpus, trees: files.
+        settings: say how.
+        encoder, tokenizer: of one model.
+    """
+    content = hashlib.sha256()
+    for path in (corpus, trees):
+        content.update(b"none" if path is None else Path(path).read_bytes())
+    for name, tensor in encoder.state_dict().items():
+        content.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+    content.update("\n".join(tokenizer.vocabulary).encode() + str(tokenizer.cleaning).encode())
+    return f"# {content.hexdigest()} {settings}"
+
+
+def _end_with_parent(parent: int):
+    """Let a worker end when the process that started it ends, however that ended."""
+    def watch():
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    threading.Thread(target=watch, daemon=True).start()

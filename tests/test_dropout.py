@@ -125,6 +125,8 @@ def test_add_norm_drops_the_dense_output_and_never_the_residual(run):
     found = run(module.train(), x, residual)
     dropped = (found < found.mean(dim=1, keepdim=True)).double().mean().item()  # below: the residual alone
     assert abs(dropped - RATE) < 0.01
+    where = found[0] < found[0].mean()  # where the dense output is dropped, the residual is still there
+    assert torch.corrcoef(torch.stack([found[0][where], residual[0][where]]))[0, 1] > 0.99
     expected = F.layer_norm(100.0 + residual, (TINY.hidden_size,), eps=TINY.layer_norm_eps)
     assert_close(run(module.eval(), x, residual), expected, rtol=1e-3, atol=1e-4)
 

@@ -11,12 +11,13 @@ from torch import Tensor, nn
 
 from corpora.files import write_json
 from minbert.weights import read_tensors, save_tensors
+from training.runs import content_hash
 
 STATE = "state.json"
 
 
 def save_state(directory: Path, tensors: dict[str, Tensor], values: dict):
-    """Replace the state in the directory.
+    """Replace the state in the directory. A checksum goes with it.
 
     Args:
         directory: of the run.
@@ -27,7 +28,7 @@ def save_state(directory: Path, tensors: dict[str, Tensor], values: dict):
     name = f"state-{values['stage']}-{values['step']}.safetensors"
     plain = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
     save_tensors(directory / name, plain)
-    write_json(directory / STATE, {**values, "tensors": name})
+    write_json(directory / STATE, {**values, "tensors": name, "sha256": content_hash(directory / name)})
     for old in directory.glob("state-*.safetensors"):
         if old.name != name:
             old.unlink()
@@ -40,9 +41,13 @@ def load_state(directory: Path) -> tuple[dict[str, Tensor], dict] | None:
         return None
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        name = values["tensors"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        name, expected = values.pop("tensors"), values.pop("sha256")
+        if Path(name).name != name:
+            raise ValueError(f"tensors is {name!r}")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path}: damaged ({error}); delete the folder to start anew") from None
+    if not (directory / name).is_file() or content_hash(directory / name) != expected:
+        raise ValueError(f"{directory / name}: is not the file that was saved; delete the folder to start anew")
     return read_tensors(directory / name), values
 
 

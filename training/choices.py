@@ -6,3 +6,4 @@ import that it has exactly these names.
 COMBINERS = ("sum", "mean", "pcgrad", "gradvac", "cagrad", "mgda", "imtl_g", "nash", "aligned", "upgrad")
 PRECISIONS = ("auto", "float32", "medium", "bfloat16")
 ENGINES = ("engine", "plain")
+COURSE_TASKS = ("sst", "para", "sts")  # those whose files are handed in

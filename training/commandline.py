@@ -1,5 +1,8 @@
 """What the programs' command lines share: one line for a mistake, checked numbers, the choice of a run folder."""
 import argparse
+import difflib
+import io
+import os
 import sys
 import typing
 from collections.abc import Callable
@@ -7,25 +10,57 @@ from pathlib import Path
 
 from training.recipe import Recipe
 
+# What other programs call our flags.
+OTHER_NAMES = {"learning_rate": "--lr", "fine_tune_mode": "--option", "num_epochs": "--epochs", "model": "--weights",
+               "num_train_epochs": "--epochs", "train_batch_size": "--batch_size", "output_dir": "--out",
+               "data_dir": "--data", "dropout": "--hidden_dropout_prob", "filepath": "--out", "gpu": "--use_gpu"}
+
 
 class Parser(argparse.ArgumentParser):
     """Answer a mistake with one line instead of the whole usage."""
 
     def error(self, message: str) -> typing.NoReturn:
-        """Print the message and exit with status 2."""
+        """Print the message, with what was perhaps meant, and exit with status 2."""
+        unknown = message.removeprefix("unrecognized arguments: ")
+        if unknown != message:
+            flags = {flag for action in self._actions for flag in action.option_strings}
+            word = unknown.split()[0].split("=")[0]
+            meant = OTHER_NAMES.get(word.strip("-").replace("-", "_"))
+            close = [meant] if meant in flags else difflib.get_close_matches(word, flags, n=1, cutoff=0.6)
+            message += f" (did you mean {close[0]}?)" if close else ""
         print(f"error: {message} (see --help)", file=sys.stderr)
         sys.exit(2)
 
 
+def printable(text: str) -> str:
+    """Replace control characters, so that a file's content cannot steer the terminal.
+
+    >>> printable("a\\x1b[31mb")
+    'a\\\\x1b[31mb'
+    """
+    return "".join(character if character.isprintable() else character.encode("unicode_escape").decode()
+                   for character in text)
+
+
 def guarded(run: Callable[[argparse.Namespace], int], flags: argparse.Namespace) -> int:
     """Run `run(flags)`. Print a user error as one line and return 2."""
+    for stream in (sys.stdout, sys.stderr):  # a terminal that knows only ASCII must not end a run
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         return run(flags)
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on from the last saved state", file=sys.stderr)
+        print("interrupted before a state was saved; the same command starts where the last saved state is, if any",
+              file=sys.stderr)
+        return 130
+    except Exception as error:
+        # Late, and by name: the class is defined beside the trainer, which imports torch.
+        if type(error).__name__ != "Interrupted":
+            raise
+        print(printable(str(error)), file=sys.stderr)
         return 130
     finally:
         if "torch" in sys.modules:  # a wrong flag is answered before torch is imported
@@ -56,6 +91,17 @@ def rate(text: str) -> float:
     if not 0 <= value < 10:
         raise argparse.ArgumentTypeError(f"{text}: expected a learning rate from 0 to 10")
     return value
+
+
+def require_writable(path: Path):
+    """Raise ValueError if a file or folder cannot be written there. It is checked before any work is done."""
+    folder = path
+    while not folder.exists():
+        folder = folder.parent
+    if path.exists() and not path.is_dir():
+        folder = path
+    if not os.access(folder, os.W_OK) or (folder != path and not folder.is_dir()):
+        raise ValueError(f"{path}: cannot be written ({folder} is {'not writable' if folder.is_dir() else 'a file'})")
 
 
 def run_directory(flags: argparse.Namespace, recipe: Recipe, text: str) -> Path:

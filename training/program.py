@@ -5,10 +5,13 @@ encoder/ (a directory that transformers and sentence-transformers load) and pred
 """
 import ctypes
 import dataclasses
+import json
 import os
 import statistics
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +26,13 @@ from minbert.weights import export, load_encoder
 from tasks.phrases import Phrases
 from tasks.registry import make_task
 from training import checkpoint
-from training.data import load_data
+from training.choices import COURSE_TASKS
+from training.data import SPLITS, load_data
 from training.distributed import join
 from training.engines import make_engine
 from training.evaluate import Metric, leaderboard_score, measure, predict, table
 from training.recipe import Recipe, recipe_to_toml
+from training.runs import check_identity, content_hash, environment, hashes_of, model_hashes, only_process
 from training.seeds import seed_of
 from training.trainer import MultitaskModel, Trainer
 
@@ -68,6 +73,34 @@ def keep_freed_memory():
         mallopt(m_top_pad, 1 << 26)
 
 
+class SharedFolder:
+    """Fill a folder that several runs share. It never holds files of two runs: a manifest says whose they are.
+
+    Args:
+        folder: of the files.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder, self.manifest = folder, folder / "manifest.json"
+        self.names: list[str] = []
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            for name in json.loads(self.manifest.read_text(encoding="utf-8"))["files"]:
+                (folder / Path(name).name).unlink(missing_ok=True)
+        for path in folder.glob("*-output.csv"):
+            path.unlink()
+        self.manifest.unlink(missing_ok=True)  # until all files are there, the folder says nothing
+
+    def place(self, name: str) -> Path:
+        """Return where a file goes."""
+        self.names.append(name)
+        return self.folder / name
+
+    def close(self, run: Path):
+        """Write down whose files these are."""
+        write_json(self.manifest, {"run": str(run.absolute()), "files": hashes_of(
+            [self.folder / name for name in self.names])})
+
+
 class Program:
     """Run a recipe in a folder.
 
@@ -105,6 +138,20 @@ class Program:
         """
         return f"# --data {data.absolute()}" + (f" --limit {limit}" if limit else "") + "\n" + recipe_to_toml(recipe)
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the run's folder: a second process is refused. Of several processes of one run, the first holds it."""
+        with only_process(self.directory) if self.world.first else nullcontext():
+            yield
+
+    def finished(self) -> bool:
+        """Tell whether the run ended before, and say so."""
+        results = self.directory / "results.json"
+        if not results.exists():
+            return False
+        self.say(f"{self.directory}: this run is finished; its results are in {results}")
+        return True
+
     def train(self, text: str):
         """Train the recipe and save the result. text: what `saved_recipe` returned."""
         if not self.world.first:
@@ -119,9 +166,11 @@ class Program:
             set_encoder_dropout(encoder, self.recipe.encoder_dropout)
         self.model = build_model(self.recipe, encoder.config, encoder, tokenizer)
         self.data = load_data(self.model.tasks_by_name(), self.recipe, self.data_directory, self.limit, self.say)
+        self.identity = {"data": self._data_hashes(), "weights": model_hashes(model_directory)}
         if self.world.first:
+            check_identity(self.directory, self.identity)
             write_text(self.directory / "recipe.toml", text)
-        self.trainer = self._trainer()
+        self.trainer: Trainer | None = self._trainer()
         before = time.monotonic()
         self.trainer.train()
         self.training_seconds = time.monotonic() - before
@@ -142,6 +191,11 @@ class Program:
             return SentenceSettings(refused=f"task {task.name} makes vectors with parameters of its own: the folder "
                                             "encoder/ has no settings of sentence-transformers")
         return SentenceSettings(task.pooling, True, task.max_length)
+
+    def _data_hashes(self) -> dict[str, str]:
+        """Map the recipe's files to the hashes of their contents."""
+        return hashes_of([self.data_directory / file for task in self.recipe.tasks.values()
+                          for split in SPLITS for file in getattr(task, split)])
 
     def _trainer(self) -> Trainer:
         return Trainer(self.model, self.recipe, self.data, self.directory, self.engine, self.device, self._precision,
@@ -171,21 +225,26 @@ class Program:
                               splits=("dev", "test"))
         self.engine.use("float32", encoder)
         self.training_seconds = 0.0
+        self.identity = {"data": self._data_hashes(), "weights": {weights.name: content_hash(weights)}}
+        self.trainer = None
 
     def say(self, text: str):
         """Print a line, from the first process only."""
         if self.world.first:
             print(text, flush=True)
 
-    def finish(self, outputs: dict[tuple[str, str], Path | None]):
+    def finish(self, outputs: dict[tuple[str, str], Path], shared: Path | None = None):
         """Score every task on its whole dev set, and write results.json and the prediction files.
 
-        outputs: (task, "dev" or "test") -> a second place for that file, or None.
+        outputs: (task, "dev" or "test") -> a second place for that file.
+        shared: a folder for a third copy of the course's files. What another run left there is removed.
         """
         results: dict[str, dict[str, Metric]] = {}
         tested: dict[str, dict[str, Metric]] = {}
         counts: dict[str, tuple[int, int]] = {}
         written: list[Path] = []
+        warnings: list[str] = []
+        share = SharedFolder(shared) if shared is not None and self.world.first else None
         for name, task in self.model.tasks_by_name().items():
             for split in ("dev", "test"):
                 examples = getattr(self.data[name], split)
@@ -200,12 +259,19 @@ class Program:
                             "gold": [example.label for example in examples], "predictions": predictions.tolist()}, None)
                 elif examples[0].label is not None:  # a test set of our own making
                     tested[name] = measure(task, predictions, examples)
+                if task.classes is not None and predictions.ndim == 1 and len(set(predictions.tolist())) == 1 < len(
+                        predictions):
+                    warnings.append(f"task {name}: every {split} prediction is {predictions[0]}; nothing was learned")
                 places = [self.directory / "predictions" / task.prediction_file(split), outputs.get((name, split))]
+                if share is not None and name in COURSE_TASKS:
+                    places.append(share.place(f"{name}-{split}-output.csv"))
                 if task.prediction_header is None or not self.world.first:
                     continue
                 for place in filter(None, places):
                     task.write_predictions(place, examples, predictions)
                     written.append(place)
+        if share is not None:
+            share.close(self.directory)
         self.say(f"final, dev\n{table(results, counts)}")
         if tested:
             self.say(f"final, test\n{table(tested, {name: (len(self.data[name].test),) * 2 for name in tested})}")
@@ -216,12 +282,17 @@ class Program:
 
         summary = {
             "recipe": self.recipe.name, "seed": self.recipe.seed, "weights": self.recipe.weights,
+            "warnings": warnings, "identity": self.identity, **environment(),
+            "precision": self.trainer.state.precision if self.trainer is not None else "float32",
+            "examples_seen": self.trainer.state.seen if self.trainer is not None else {},
             "overall": leaderboard_score(results), "training_seconds": round(self.training_seconds, 1),
             "engine": self.engine.name, "rows": {name: count for name, (count, _) in counts.items()},
             "dev": plain(results), "test": plain(tested),
             "published": self.recipe.published}
         if self.world.first:
             write_json(self.directory / "results.json", summary)
+        for warning in warnings:
+            self.say(f"WARNING: {warning}")
         if self.recipe.published:
             self.say("published: " + ", ".join(f"{name} {value:g}" for name, value in self.recipe.published.items()))
         self.say(f"training took {self.training_seconds:,.0f} s; {len(written)} prediction files, "

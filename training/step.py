@@ -4,11 +4,14 @@ A step is a function of (seed, stage, its number, batches drawn so far). Its dro
 projections are drawn from those. So a run that starts again at any step takes the same step.
 """
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from minbert.batch import by_tokens
 from tasks.task import Task, TrainerTask
 from training.averaging import WeightAverage
 from training.batching import TaskBatches
@@ -58,6 +61,26 @@ def steps_per_epoch(stage: Stage, batches: dict[str, TaskBatches]) -> int:
     return max(1, total // stage.draws)
 
 
+@contextmanager
+def explained_memory(name: str, stage: Stage, batch: Any) -> Iterator[None]:
+    """Turn "out of memory" inside into a ValueError that says what was too large, and what to lower.
+
+    Args:
+        name: of the task.
+        stage: knows the batch size.
+        batch: what is computed.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, MemoryError | torch.OutOfMemoryError) or "memory" in str(error).lower()):
+            raise
+        tokens = getattr(batch, "own", batch).tokens.input_ids
+        raise ValueError(f"out of memory: a batch of {stage.batch_size_of(name)} examples of task {name}, "
+                         f"{tokens.shape[0]} sequences of {tokens.shape[1]} tokens; lower batch_size or max_length"
+                         ) from None
+
+
 class StageSteps:
     """Take the steps of one stage. It has the stage's batches, optimizer, gradient buffers and weight average.
 
@@ -104,6 +127,22 @@ class StageSteps:
         """Put what is trained into training mode, and what is frozen into evaluation mode."""
         set_modes(self.encoder, [self.models[name] for name in self.tasks])
 
+    def try_longest(self):
+        """Run every task's longest batch forward and backward, and throw the gradients away.
+
+        A run that will not fit into memory then ends before its first step.
+        """
+        for name, task in self.tasks.items():
+            batches = self.batches[name]
+            order = sorted(range(len(batches.lengths)), key=lambda index: -batches.lengths[index])
+            size, budget = self.stage.batch_size_of(name), self.stage.token_budget
+            indices = order[:size] if budget is None else by_tokens(order, batches.lengths, budget)[0]
+            batch = batches.collate(indices).to(self.device)
+            with self.shared.collecting(self.world), self.shared.of(0), explained_memory(name, self.stage, batch):
+                task.criterion(task.outputs(self.encoder, batch), batch).backward()
+        for parameter in self.own:
+            parameter.grad = None
+
     def take(self, state: StepState) -> dict[str, Any]:
         """Take step number state.step and count it. Returns what the log says of it."""
         stage, shared = self.stage, self.shared
@@ -124,7 +163,7 @@ class StageSteps:
                 batch = self.batches[name].collate(indices).to(self.device)
                 state.drawn[name] = state.drawn.get(name, 0) + 1
                 state.seen[name] = state.seen.get(name, 0) + len(indices)
-                with shared.of(different.index(name) if self.apart else 0):
+                with shared.of(different.index(name) if self.apart else 0), explained_memory(name, stage, batch):
                     loss = stage.loss_weights.get(name, 1.0) * self._loss(self.tasks[name], batch)
                     loss.backward()
                 losses[name] = loss.detach()

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from tqdm import tqdm
 
 from minbert.bert import BertModel
 from tasks.task import Task
@@ -23,6 +22,7 @@ from training.data import TaskData, sample
 from training.distributed import ALONE, World
 from training.engines import Engine
 from training.evaluate import leaderboard_score, measure, predict, selection_score, table
+from training.progress import Interrupted, Progress, interruptions
 from training.recipe import Recipe, Stage
 from training.step import StageSteps, StepState
 
@@ -108,8 +108,11 @@ class Trainer:
         tensors: dict[str, torch.Tensor] = {}
         if saved is not None:
             tensors, values = saved
-            values.pop("tensors")
-            self.state = TrainerState(**values)
+            try:
+                self.state = TrainerState(**values)
+            except TypeError:
+                raise ValueError(f"{self.directory / checkpoint.STATE}: is of another version of this program; "
+                                 "delete the folder to start anew") from None
             self._load(tensors)
             self.say(f"resuming {self.directory} at stage {self.state.stage + 1}, step {self.state.step:,}")
         else:
@@ -149,22 +152,26 @@ class Trainer:
                  f"mixing {stage.mixing}, gradients by {stage.combine}, {steps.optimizer_form}")
         average = steps.average
         last_save = time.monotonic()
-        bar = tqdm(total=steps.total, initial=state.step, disable=not self.progress, unit="step", leave=False,
-                   dynamic_ncols=True, mininterval=1.0)
+        bar = Progress(steps.total, state.step, title, self.progress)
         steps.training_mode()
-        # Checked before a step, not after an epoch: a run that was killed in between must stop as well.
-        while state.step < steps.total and not stop_reason(stage, state):
-            record = steps.take(state)
-            bar.update()
-            bar.set_postfix({name: value for name, value in record["loss"].items() if value is not None}, refresh=False)
-            self._log({"stage": state.stage, **record})
-            if state.step % steps.per_epoch == 0:
-                bar.clear()
-                with average.applied() if average is not None else nullcontext():
-                    self._end_epoch(stage, title, tasks, state.step // steps.per_epoch)
-            if state.step % steps.per_epoch == 0 or time.monotonic() - last_save > SAVE_EVERY:
-                self._save(steps)
-                last_save = time.monotonic()
+        steps.try_longest()
+        with interruptions() as interrupted:
+            # Checked before a step, not after an epoch: a run that was killed in between must stop as well.
+            while state.step < steps.total and not stop_reason(stage, state):
+                record = steps.take(state)
+                bar.update(record["loss"])
+                self._log({"stage": state.stage, **record})
+                if state.step % steps.per_epoch == 0:
+                    bar.clear()
+                    self._require_finite(title)
+                    with average.applied() if average is not None else nullcontext():
+                        self._end_epoch(stage, title, tasks, state.step // steps.per_epoch)
+                if state.step % steps.per_epoch == 0 or time.monotonic() - last_save > SAVE_EVERY or interrupted:
+                    self._save(steps)
+                    last_save = time.monotonic()
+                if interrupted:
+                    raise Interrupted(f"interrupted; the same command resumes {self.directory} at stage "
+                                      f"{state.stage + 1}, step {state.step:,}")
         bar.close()
         if state.step < steps.total:
             self.say(f"{title}: {stop_reason(stage, state)}; stopped")
@@ -176,6 +183,13 @@ class Trainer:
             with torch.no_grad():
                 for name, parameter in average.parameters.items():
                     parameter.copy_(average.mean[name] if average.count else parameter)
+
+    def _require_finite(self, title: str):
+        """Raise ValueError if a parameter is not finite: a model that has diverged is not a result."""
+        for name, parameter in self.model.named_parameters():
+            if not bool(parameter.isfinite().all()):
+                raise ValueError(f"{title}, step {self.state.step:,}: training has diverged, {name} is not finite; "
+                                 "lower the learning rate, or clip gradients")
 
     # ---- after an epoch ----------------------------------------------------------------------------------------------
 
