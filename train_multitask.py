@@ -8,6 +8,7 @@ The flags are the course's; each overrides a field of the recipe.
 """
 import argparse
 import dataclasses
+import os
 import re
 import sys
 from pathlib import Path
@@ -172,7 +173,10 @@ def recorded(folder: Path) -> tuple[Path, int | None]:
     match = re.fullmatch(r"# --data (.*?)(?: --limit (\d+))?", first)
     if match is None:
         raise ValueError(f"{folder / 'recipe.toml'}:1: does not name the run's data; pass --data")
-    return Path(match[1]), int(match[2]) if match[2] else None
+    path = match[1]
+    if path.startswith("hex:"):
+        path = os.fsdecode(bytes.fromhex(path.removeprefix("hex:")))
+    return Path(path), int(match[2]) if match[2] else None
 
 
 def evaluate(flags: argparse.Namespace):

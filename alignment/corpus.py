@@ -5,9 +5,6 @@ in chunks, and a file that was begun is gone on with.
 """
 import hashlib
 import os
-import signal
-import threading
-import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +17,7 @@ from alignment.jsonl import AlignedPair, parse_line, read_pharaoh, split_words
 from alignment.trees import Span, boundary_strengths, read_brackets, tree_spans
 from alignment.words import align, batched, cosine_matrix, default_layer, word_vectors
 from corpora.files import write_atomically
+from corpora.processes import end_with
 from corpora.tables import read_lines
 from minbert.bert import BertModel
 from minbert.tokenizer import BertTokenizer
@@ -141,7 +139,7 @@ def align_corpus(pairs: list[Pair], encoder: BertModel, tokenizer: BertTokenizer
         return word_vectors(encoder, tokenizer, [p.source for p in chosen] + [p.target for p in chosen], layers)
 
     center = np.concatenate([v[:, 0] for v in vectors_of(pairs[:CENTER_PAIRS])]).mean(axis=0)
-    pool = ProcessPoolExecutor(workers, initializer=_end_with_parent, initargs=(os.getpid(),)) if workers > 1 else None
+    pool = ProcessPoolExecutor(workers, initializer=end_with, initargs=(os.getpid(),)) if workers > 1 else None
     bar = tqdm(total=len(pairs), initial=start, unit="pair", disable=not progress, mininterval=1.0)
     try:
         for chunk in batched(pairs[start:], CHUNK):
@@ -205,14 +203,3 @@ def identity_of(corpus: Path, settings: Settings, encoder: BertModel, tokenizer:
         content.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
     content.update("\n".join(tokenizer.vocabulary).encode() + str(tokenizer.cleaning).encode())
     return f"# {content.hexdigest()} {settings}"
-
-
-def _end_with_parent(parent: int):
-    """Let a worker end when the process that started it ends, however that ended."""
-    def watch():
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-    threading.Thread(target=watch, daemon=True).start()

@@ -43,25 +43,43 @@ def _span(words: list[int]) -> tuple[int, int] | None:
     return (words[0], words[-1] + 1) if words and words == list(range(words[0], words[-1] + 1)) else None
 
 
+def _inside(link: list[int], sides: list[list[str]]) -> bool:
+    """Raise ValueError unless a link names a word of each side."""
+    if not (isinstance(link, list) and len(link) == 2 and all(type(word) is int for word in link)
+            and all(0 <= word < len(side) for word, side in zip(link, sides, strict=True))):
+        raise ValueError(f"link {link!r} is not two words of the sentences")
+    return True
+
+
 def read_gold(path: Path) -> list[GoldPair]:
     """Read gold pairs. Raise ValueError with the line of a row that is not in one of the two forms."""
     pairs = []
     for number, line in enumerate(read_lines(path), start=1):
         row = parse_object(line, f"{path}:{number}")
         try:
-            links = {tuple(link) for link in row.get("sure", []) + row.get("possible", [])}
+            sides = [row["source"], row["target"]]
+            for side in sides:
+                if not (isinstance(side, list) and side and all(isinstance(word, str) for word in side)):
+                    raise ValueError("source and target are no lists of words")
+            links = {(link[0], link[1]) for link in row.get("sure", []) + row.get("possible", [])
+                     if _inside(link, sides)}
             phrases: set = set()
             chunks: tuple[list, list] = ([], [])
             for chunk in row.get("chunks", []):
                 spans: Any = (_span(chunk["source"]), _span(chunk["target"]))
-                for side in (0, 1):
-                    if spans[side]:
-                        chunks[side].append(spans[side])
+                for number_of_side in (0, 1):
+                    span = spans[number_of_side]
+                    if span:
+                        if not 0 <= span[0] < span[1] <= len(sides[number_of_side]):
+                            raise ValueError(f"chunk {chunk} is outside its sentence")
+                        chunks[number_of_side].append(span)
                 if all(spans) and all(b - a > 1 for a, b in spans):
                     phrases.add((*spans[0], *spans[1]))
             pairs.append(GoldPair(row["source"], row["target"], links, phrases, chunks))
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{path}:{number}: {error!r}; expected source, target, and sure or chunks") from None
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise ValueError(f"{path}:{number}: {error}; expected source, target, and sure or chunks") from None
+    if not pairs:
+        raise ValueError(f"{path}: empty; expected one JSON object a line")
     return pairs
 
 

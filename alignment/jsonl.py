@@ -227,4 +227,9 @@ def read_ists(path: Path) -> list[ChunkPair]:
             if all(spans):
                 current.pair.alignments.append((*spans[0], *spans[1]))
                 current.types.append(fields[1].strip() if len(fields) > 1 else "")
+    for chunk_pair in pairs:
+        if not chunk_pair.pair.source or not chunk_pair.pair.target:
+            raise ValueError(f"{path}: a <sentence> has no two sentences; expected two lines that begin with //")
+    if not pairs:
+        raise ValueError(f"{path}: has no <sentence>; expected a .wa file of SemEval-2016 task 2")
     return pairs

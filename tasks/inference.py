@@ -5,7 +5,6 @@ Four ways to learn from it. As classification (Conneau et al. 2017); as regressi
 among them (supervised SimCSE, Gao et al. 2021, eq. 5); as triplets with a margin (Reimers & Gurevych 2019, section 3).
 The last two read triplets (premise, entailed, contradicted), or make them of labelled pairs.
 """
-import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from corpora.examples import Dataset, Example, examples_of
-from corpora.tables import Row, read_csv, read_json_lines, read_lines, read_table
+from corpora.tables import Row, parse_object, read_csv, read_json_lines, read_lines, read_table
 from minbert.bert import BertModel
 from minbert.config import BertConfig
 from minbert.tokenizer import BertTokenizer
@@ -55,10 +54,7 @@ def _pair_rows(path: Path) -> tuple[Iterable[Row], tuple]:
     if first is None:
         raise ValueError(f"{path}: empty; expected premises, hypotheses and labels")
     if is_json:
-        try:
-            names = json.loads(first).keys()
-        except (json.JSONDecodeError, AttributeError):
-            raise ValueError(f"{path}:1: expected one JSON object a line") from None
+        names = list(parse_object(first, f"{path}:1"))
     else:
         names = [name.strip() for name in first.split("\t")]
     for layout in LAYOUTS:

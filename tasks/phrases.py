@@ -6,6 +6,7 @@ a random other sentence). [CLS] says whether the sentences are paraphrases or s 
 classifiers are thrown away afterwards: only the encoder is used further. Choices the paper leaves open:
 docs/alignment.md.
 """
+import itertools
 import json
 import random
 import zlib
@@ -156,7 +157,8 @@ class Phrases(Task):
         self.sentence_head = nn.Linear(self.hidden_size, 2) if self.sentential else None
         self.looks = nn.Sequential(nn.Linear(self.hidden_size, 64, bias=False), nn.Tanh(),
                                    nn.Linear(64, 4, bias=False)) if self.pooling == "attentive" else None
-        self.cut_phrases = 0  # aligned phrases of the split last tokenized that truncation cuts, and that are left out
+        # Aligned phrases of the split last tokenized that are left out: cut by truncation, or of fewer than two tokens.
+        self.cut_phrases = self.short_phrases = 0
 
     # ---- file -> examples --------------------------------------------------------------------------------------------
 
@@ -197,15 +199,19 @@ class Phrases(Task):
 
     def tokenize(self, examples: Sequence[PhraseExample]) -> int:
         """Fill in each example's token ids and words. Returns how many examples max_length will cut."""
+        self.short_phrases = 0
         flat = [word for example in examples for side in example.words for word in side]
         ids = iter(self.tokenizer.ids(flat))
         for example in examples:
-            sides, owners = [], []
+            sides, owners, ends = [], [], []
             for side in example.words:
                 pieces = [next(ids) for _ in side]
+                ends.append(list(itertools.accumulate(map(len, pieces), initial=0)))
                 sides.append([piece for word in pieces for piece in word])
                 owners.append([index for index, word in enumerate(pieces) for _ in word])
             example.ids, example.owners, example.pool = tuple(sides), (owners[0], owners[1]), examples
+            self.short_phrases += sum(ends[0][s1] - ends[0][s0] < 2 or ends[1][t1] - ends[1][t0] < 2
+                                      for s0, s1, t0, t1 in example.alignments)
         long = [example for example in examples if self.full_length(example) > self.max_length]
         whole = [self._aligned(example, *self._sequence(example, example)[1:]) for example in long]
         self.cut_phrases = sum(len(example.alignments) - len(aligned)
@@ -213,8 +219,11 @@ class Phrases(Task):
         return len(long)
 
     def note(self) -> str:
-        """Say how many phrases truncation costs."""
-        return f"{self.cut_phrases:,} aligned phrases are cut by truncation, and left out" if self.cut_phrases else ""
+        """Say how many aligned phrases are left out, and why."""
+        notes = [f"{self.cut_phrases:,} aligned phrases are cut by truncation, and left out"] * bool(self.cut_phrases)
+        notes += [f"{self.short_phrases:,} aligned phrases have fewer than two tokens, and are left out"] * bool(
+            self.short_phrases)
+        return "; ".join(notes)
 
     def full_length(self, example: PhraseExample) -> int:
         """Return the tokens of the pair in one sequence, before truncation."""

@@ -4,7 +4,7 @@ from collections import Counter
 import pytest
 from conftest import cases
 
-from training.mixing import MIXINGS, probabilities, tasks_at
+from training.mixing import MIXINGS, WHOLE, probabilities, tasks_at
 
 SIZES = {"sst": 8544, "para": 283003, "sts": 6040}
 BATCHES = {name: size // 8 for name, size in SIZES.items()}
@@ -42,9 +42,23 @@ def test_drawn_frequencies_are_the_probabilities(kind):
 def test_a_step_is_a_function_of_its_number_and_the_seed(kind):
     steps = [tasks_at(step, 50, BATCHES, SIZES, kind, "a", draws=3) for step in range(50)]
     assert steps[20:] == [tasks_at(step, 50, BATCHES, SIZES, kind, "a", draws=3) for step in range(20, 50)]
-    if kind not in ("cycle", "sequential"):
+    if kind not in ("cycle", "sequential", "in_turn"):
         assert steps != [tasks_at(step, 50, BATCHES, SIZES, kind, "b", draws=3) for step in range(50)]
         assert all(len(step) == 3 for step in steps)
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+@pytest.mark.parametrize("draws", [1, 3])
+def test_an_epoch_is_every_batch_once(kind, draws):
+    batches = {"a": 4, "b": 7, "c": 2}
+    per_epoch = 13 if kind == "in_turn" else -(-13 // draws)
+    epochs = [[task for step in range(epoch * per_epoch, (epoch + 1) * per_epoch)
+               for task in tasks_at(step, 3 * per_epoch, batches, batches, kind, "a", draws, per_epoch=per_epoch)]
+              for epoch in range(3)]
+    assert all(Counter(epoch) == batches for epoch in epochs)
+    assert (epochs[0] == epochs[1]) == (kind == "in_turn")
+    if kind == "in_turn":
+        assert epochs[0] == ["a"] * 4 + ["b"] * 7 + ["c"] * 2
 
 
 def test_cycle_takes_all_and_sequential_one_after_another_by_size():

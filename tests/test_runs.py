@@ -16,6 +16,7 @@ from conftest import ROOT, case
 
 import pretrain_tft
 import train_multitask
+from corpora import toy
 from corpora.files import write_json
 from tasks.metrics import pearson
 from training import checkpoint
@@ -262,7 +263,68 @@ def test_thirty_kills_at_random_moments_end_with_the_same_bits(tmp_path, tiny_di
         subprocess.run(command(program, *flags, "--out", killed), cwd=tmp_path, check=True, capture_output=True)
         assert (killed / "model.safetensors").read_bytes() == (straight / "model.safetensors").read_bytes()
         assert (killed / "metrics.jsonl").read_text() == (straight / "metrics.jsonl").read_text()
-    assert kills >= 15  # the others found a run that had just ended
+    pairs = "".join(" ".join(row["source"]) + "\t" + " ".join(row["target"]) + "\n" for row in toy.rows(
+        toy.aligned_row, 1500, 3, "kills"))
+    (tmp_path / "pairs.tsv").write_text(pairs)
+    align = [sys.executable, "-m", "alignment", str(tmp_path / "pairs.tsv"), "--weights", str(tiny_directory),
+             "--workers", "2", "--no_progress", "--out"]
+    started = time.monotonic()
+    subprocess.run([*align, str(tmp_path / "straight.jsonl")], cwd=ROOT, check=True, capture_output=True)
+    whole = time.monotonic() - started
+    for _ in range(5):
+        process = subprocess.Popen([*align, str(tmp_path / "killed.jsonl")], cwd=ROOT, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        time.sleep(rng.uniform(0.4, 1.0) * whole)
+        process.kill()
+        process.wait()
+        kills += process.returncode == -signal.SIGKILL
+        (tmp_path / "killed.jsonl").unlink(missing_ok=True)
+    subprocess.run([*align, str(tmp_path / "killed.jsonl")], cwd=ROOT, check=True, capture_output=True)
+    assert (tmp_path / "killed.jsonl").read_bytes() == (tmp_path / "straight.jsonl").read_bytes()
+    assert kills >= 20  # the others found a process that had just ended
+
+
+def children_of(parent: int) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[1]) == parent and fields[0] != "Z":
+            found.append(int(path.parent.name))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_no_worker_of_the_aligner_lives_on(tmp_path, tiny_directory, number):
+    (tmp_path / "pairs.tsv").write_text("".join(" ".join(row["source"]) + "\t" + " ".join(row["target"]) + "\n"
+                                                for row in toy.rows(toy.aligned_row, 6000, 3, "orphans")))
+    process = subprocess.Popen([sys.executable, "-m", "alignment", str(tmp_path / "pairs.tsv"), "--out",
+                                str(tmp_path / "out.jsonl"), "--weights", str(tiny_directory), "--workers", "2",
+                                "--no_progress"], cwd=ROOT, text=True, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE)
+    workers: list[int] = []
+    while process.poll() is None and len(workers) < 2:
+        time.sleep(0.02)
+        workers = children_of(process.pid)
+    assert len(workers) == 2
+    process.send_signal(number)
+    error = process.communicate(timeout=30)[1]
+    if number == signal.SIGINT:
+        assert error.count("\n") == 1 and error.startswith("interrupted; the same command continues"), error
+    ended = time.monotonic() + 5
+    while any(Path(f"/proc/{worker}").exists() for worker in workers) and time.monotonic() < ended:
+        time.sleep(0.1)
+    assert not [worker for worker in workers if Path(f"/proc/{worker}").exists()]
+
+
+def test_a_folder_whose_name_is_not_utf8(place, capsys):
+    name = os.fsdecode(b"caf\xe9")
+    Path("course").rename(name)
+    assert place("--tasks", "sst", "--out", "run", data=name) == 0
+    assert train_multitask.main(["--option", "evaluate", "--checkpoint", "run", "--no_progress"]) == 0
 
 
 # ---- flags and data --------------------------------------------------------------------------------------------------

@@ -140,3 +140,33 @@ def test_cases(tmp_path, case, tiny_tokenizer):
         assert "lines 3, 4" in dataset.report() and "is_duplicate" in dataset.report()
 
 
+NOT_RATINGS = ["0_5", "\u0663", "nan", "inf", "1e999", "0x1", "", "1,5", "5.1", "-0.1", "4 5", "+-1"]
+
+
+@pytest.mark.parametrize("text", NOT_RATINGS)
+def test_numbers_are_plain_decimal_digits(tmp_path, text):
+    (tmp_path / "t.csv").write_text(f"id\tsimilarity\na\t4.5\nb\t{text}\n", encoding="utf-8")
+    rows = read_table(tmp_path / "t.csv", ["id", "similarity"])
+    assert next(rows).number("similarity", 0, 5) == 4.5
+    with pytest.raises(ValueError, match=r"t.csv:3: similarity is .*; expected a number from 0 to 5"):
+        next(rows).number("similarity", 0, 5)
+
+
+def test_another_separator_is_named(tmp_path):
+    for separator, name in ((",", "commas"), (";", "semicolons")):
+        (tmp_path / "t.csv").write_text(separator.join(["id", "sentence1", "sentence2"]) + "\n")
+        with pytest.raises(ValueError, match=f"separated by {name}, expected tabs"):
+            list(read_table(tmp_path / "t.csv", ["id", "sentence1"]))
+
+
+def test_a_column_that_stands_twice_is_an_error(tmp_path):
+    (tmp_path / "t.csv").write_text("id\tsentence\tid\na\tb\tc\n")
+    with pytest.raises(ValueError, match="column id stands there 2 times"):
+        list(read_table(tmp_path / "t.csv", ["id", "sentence"]))
+
+
+@pytest.mark.parametrize("value", ["null", "3", "[1]", "{}", "true"])
+def test_a_sentence_that_is_no_string_is_an_error(tmp_path, value):
+    (tmp_path / "t.jsonl").write_text('{"a": "x"}\n{"a": ' + value + "}\n")
+    with pytest.raises(ValueError, match=r"t.jsonl:2: a is .*; expected a string"):
+        list(read_json_lines(tmp_path / "t.jsonl", ["a"], strings=["a"]))

@@ -213,6 +213,20 @@ def test_frozen_parts_are_in_evaluation_mode_and_stay_there(tmp_path, toy_direct
         assert trainer.model.tasks["sst"].training
 
 
+@pytest.mark.parametrize("mixing", ["in_turn", "shuffled"])
+def test_an_epoch_is_every_example_once(tmp_path, toy_directory, tiny_tokenizer, mixing, monkeypatch):
+    drawn = []
+    collate = TaskBatches.collate
+    monkeypatch.setattr(TaskBatches, "collate", lambda self, indices: (
+        drawn.extend((self.seed, index) for index in indices), collate(self, indices))[1])
+    monkeypatch.setattr("training.step.StageSteps.try_longest", lambda self: None)
+    trainer = make_trainer(tmp_path, toy_directory, tiny_tokenizer, [
+        {"tasks": ["sst", "sts"], "epochs": 1, "batch_size": {"sst": 5, "sts": 9}, "mixing": mixing}])
+    trainer.train()
+    assert trainer.state.seen == {"sst": 64, "sts": 64}
+    assert len(set(drawn)) == len(drawn) == 128
+
+
 def test_examples_that_took_part_are_counted(tmp_path, toy_directory, tiny_tokenizer):
     trainer = make_trainer(tmp_path, toy_directory, tiny_tokenizer, [
         {"tasks": ["sst", "sts"], "epochs": 1, "steps_per_epoch": 3, "batch_size": {"sst": 4, "sts": 8}},

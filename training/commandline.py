@@ -8,12 +8,16 @@ import typing
 from collections.abc import Callable
 from pathlib import Path
 
+from corpora.processes import end_with
 from training.recipe import Recipe
 
 # What other programs call our flags.
 OTHER_NAMES = {"learning_rate": "--lr", "fine_tune_mode": "--option", "num_epochs": "--epochs", "model": "--weights",
                "num_train_epochs": "--epochs", "train_batch_size": "--batch_size", "output_dir": "--out",
                "data_dir": "--data", "dropout": "--hidden_dropout_prob", "filepath": "--out", "gpu": "--use_gpu"}
+
+
+PARENT = "MINBERT_PARENT"  # an environment variable: the process whose end is ours as well
 
 
 class Parser(argparse.ArgumentParser):
@@ -44,6 +48,8 @@ def printable(text: str) -> str:
 
 def guarded(run: Callable[[argparse.Namespace], int], flags: argparse.Namespace) -> int:
     """Run `run(flags)`. Print a user error as one line and return 2."""
+    if os.environ.get(PARENT) == str(os.getppid()):
+        end_with(os.getppid())
     for stream in (sys.stdout, sys.stderr):  # a terminal that knows only ASCII must not end a run
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -24,6 +24,7 @@ import numpy as np
 
 from corpora.files import write_text
 from tasks.metrics import accuracy, pearson
+from training.commandline import PARENT
 from training.recipe import load_recipe
 from training.significance import mcnemar, paired_bootstrap, williams
 
@@ -101,7 +102,7 @@ def run_job(job: Job, flags: list[str], threads: int) -> str | None:
                str(job.folder), "--no_progress", *flags]
     if job.train_size is not None:
         command += ["--train_size", str(job.train_size)]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), PARENT: str(os.getpid())}
     with open(job.folder / "log.txt", "a", encoding="utf-8") as log:
         result = subprocess.run(command, stdout=log, stderr=subprocess.PIPE, text=True, env=environment, check=False)
     if result.returncode:

@@ -136,7 +136,10 @@ class Program:
             data: the folder of its files.
             limit: on every file.
         """
-        return f"# --data {data.absolute()}" + (f" --limit {limit}" if limit else "") + "\n" + recipe_to_toml(recipe)
+        path = str(data.absolute())
+        if not path.isprintable():  # not UTF-8, or with a line break: TOML has no place for such names
+            path = "hex:" + os.fsencode(path).hex()
+        return f"# --data {path}" + (f" --limit {limit}" if limit else "") + "\n" + recipe_to_toml(recipe)
 
     @contextmanager
     def alone(self) -> Iterator[None]:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from corpora.near import near
 from tasks.options import DROPOUT, MAX_LENGTH, OPTIONS, TaskOptions
 from training.choices import COMBINERS, PRECISIONS
-from training.mixing import DRAWN, MIXINGS
+from training.mixing import DRAWN, MIXINGS, WHOLE
 from training.schedules import SCHEDULES
 
 Built = TypeVar("Built")
@@ -127,7 +127,10 @@ class Stage:
             _require(0 <= weight < math.inf, f"loss_weights: {task} is {weight!r}; expected 0 or more")
         for task, size in self.cap.items():
             _require(size >= 1, f"cap: {task} is {size!r}; expected 1 or more")
-        alone = len(self.tasks) == 1 or self.mixing == "sequential" or (self.mixing in DRAWN and self.draws == 1)
+        _require(self.mixing not in WHOLE or self.steps_per_epoch != "shortest",
+                 f"steps_per_epoch is 'shortest'; mixing {self.mixing!r} takes every example once an epoch")
+        alone = (len(self.tasks) == 1 or self.mixing in ("sequential", "in_turn")
+                 or (self.mixing in (*DRAWN, "shuffled") and self.draws == 1))
         _require(self.combine in ("sum", "mean") or not alone,
                  f"combine is {self.combine!r}, which needs two tasks in a step; here a step has one "
                  "(see mixing, draws and tasks)")

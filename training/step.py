@@ -57,6 +57,10 @@ def steps_per_epoch(stage: Stage, batches: dict[str, TaskBatches]) -> int:
     if stage.mixing == "cycle":
         return least_or_most
     # Tasks that are drawn one by one: the steps that see every set once, or all sets as often as the shortest.
+    if stage.mixing == "in_turn":
+        return sum(counts)
+    if stage.mixing == "shuffled":
+        return math.ceil(sum(counts) / stage.draws)
     total = sum(counts) if stage.steps_per_epoch == "longest" else least_or_most * len(counts)
     return max(1, total // stage.draws)
 
@@ -149,7 +153,7 @@ class StageSteps:
         # Dropout differs between processes. Whatever else is drawn has a generator of its own, and does not differ.
         torch.manual_seed(seed_of(self.seed, state.step, *([self.world.rank] if self.world.rank else [])))
         names = tasks_at(state.step, self.total, {name: b.per_epoch for name, b in self.batches.items()}, self.sizes,
-                         stage.mixing, self.seed, stage.draws, stage.temperature, stage.cap)
+                         stage.mixing, self.seed, stage.draws, stage.temperature, stage.cap, self.per_epoch)
         different = list(dict.fromkeys(names))  # a task that was drawn twice adds to the same gradients
         factor = rate_factor(stage.schedule, state.step, self.total, stage.warmup)
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):

@@ -1,0 +1,207 @@
+"""Malformed files of every format that the project reads, made from a well-formed one by one change each.
+
+Every reader must give the value, or one ValueError in one line that names the file. `python tests/malformed.py` prints
+the table of docs/faults.md.
+"""
+import random
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+import torch
+
+from alignment.corpus import read_pairs as read_alignment_pairs
+from alignment.evaluate import read_gold
+from alignment.jsonl import read_any
+from corpora import toy
+from minbert.bert import BertModel
+from minbert.config import BertConfig
+from minbert.tokenizer import SPECIAL_TOKENS, BertTokenizer
+from minbert.weights import export, load_encoder, read_tensors
+from tasks.inference import read_pairs
+from tasks.leaderboard import read_predictions
+from tasks.options import OPTIONS
+from tasks.registry import TASKS
+from training import checkpoint
+from training.recipe import load_recipe
+
+CONFIG = BertConfig(vocab_size=60, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
+                    max_position_embeddings=16)
+
+
+def tokenizer() -> BertTokenizer:
+    return BertTokenizer([*SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghij")])
+
+
+def reader(kind: str, split: str = "train", **options) -> Callable[[Path], object]:
+    """A task's own reader, and then its tokenizer: what is accepted must also be usable."""
+    task = TASKS[kind]("t", tokenizer(), CONFIG, OPTIONS[kind](**options))
+
+    def read(path: Path) -> object:
+        examples = task.read(path, split).examples
+        task.tokenize(examples)
+        return [task.length(example) for example in examples]
+    return read
+
+
+def formats(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
+    """Of each format a well-formed file, and its reader. A reader may look at the file's neighbours."""
+    toy.write_course_files(folder, train=6, dev=4, test=4)
+    toy.write_glue_files(folder, train=6, dev=4, test=4)
+    toy.write_aligned_files(folder, train=6, dev=4, test=4)
+    export(BertModel(CONFIG), tokenizer(), folder / "model")
+    torch.save({"a": torch.ones(3)}, folder / "w.bin")
+    checkpoint.save_state(folder / "run", {"a": torch.ones(3)}, {"stage": 0, "step": 1})
+    write = {"p.csv": "id \t Predicted_Sentiment \na , 1 \nb , 2 \n", "pairs.tsv": "a dog ran\ta hound ran\nx y\tz y\n",
+             "linked.tsv": "a dog ran\ta hound ran\t0-0 1-1\n", "trip.csv": 'sent0,sent1,hard_neg\n"a, b",c,d\ne,f,g\n',
+             "n.tsv": "sentence1\tsentence2\tgold_label\na\tb\tneutral\nc\td\tentailment\n",
+             "labels.dev": "neutral\nentailment\n", "s1.dev": "a\nb\n", "s2.dev": "c\nd\n",
+             "x.phrases": "a dog ran\na hound ran\nc1 a dog ||| c2 a hound\n---  ||| c3 ran\n",
+             "g.jsonl": '{"source": ["a", "b"], "target": ["c"], "sure": [[0, 0]]}\n',
+             "r.toml": 'seed = 3\n[tasks.sst]\npooling = "mean"\n[[stage]]\ntasks = ["sst"]\n'
+                       'optimizer = { lr = 1e-5 }\n',
+             "x.wa": "<sentence id=\"1\" status=\"\">\n// a dog ran\n// a hound ran\n<source>\n1 a : \n</source>\n"
+                     "<translation>\n1 a : \n</translation>\n<alignment>\n"
+                     "1 2 <==> 1 2 // EQUI // 5 // a dog <==> a hound\n</alignment>\n</sentence>\n",
+             "t.tsv": "a b\tc d\n", "trees.tsv": "(S (A a) (B b))\t(S (A c) (B d))\n"}
+    for name, text in write.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+    def encoder(path: Path) -> object:
+        return load_encoder(path.parent)
+
+    return {
+        "sentiment table": (folder / "ids-sst-train.csv", reader("sentiment")),
+        "sentiment test table": (folder / "ids-sst-test-student.csv", reader("sentiment", "test")),
+        "paraphrase table": (folder / "quora-train.csv", reader("paraphrase")),
+        "similarity table": (folder / "sts-train.csv", reader("similarity")),
+        "NLI JSON lines": (folder / "nli-train.jsonl", lambda path: read_pairs(path, "train")),
+        "NLI table": (folder / "n.tsv", lambda path: read_pairs(path, "train")),
+        "NLI parallel lines": (folder / "labels.dev", lambda path: read_pairs(path, "dev")),
+        "NLI triplets": (folder / "trip.csv", reader("inference_triplets")),
+        "GLUE MRPC": (folder / "MRPC" / "train.tsv", reader("glue", layout="mrpc")),
+        "GLUE STS-B": (folder / "STS-B" / "train.tsv", reader("glue", layout="stsb")),
+        "GLUE CoLA": (folder / "CoLA" / "train.tsv", reader("glue", layout="cola")),
+        "aligned phrases (task)": (folder / "train.jsonl", reader("phrases")),
+        "aligned phrases (aligner)": (folder / "dev.jsonl", read_any),
+        "iSTS .wa": (folder / "x.wa", read_any),
+        "phrase blocks": (folder / "x.phrases", read_any),
+        "sentence pairs": (folder / "pairs.tsv", read_alignment_pairs),
+        "linked pairs": (folder / "linked.tsv", read_alignment_pairs),
+        "bracketed trees": (folder / "trees.tsv", lambda path: read_alignment_pairs(path.with_name("t.tsv"), path)),
+        "gold links": (folder / "g.jsonl", read_gold),
+        "prediction file": (folder / "p.csv", read_predictions),
+        "recipe": (folder / "r.toml", load_recipe),
+        "config.json": (folder / "model" / "config.json", encoder),
+        "tokenizer.json": (folder / "model" / "tokenizer.json", encoder),
+        "tokenizer_config.json": (folder / "model" / "tokenizer_config.json", encoder),
+        "vocab.txt": (folder / "model" / "vocab.txt", encoder),
+        "modules.json": (folder / "model" / "modules.json", encoder),
+        "pooling config": (folder / "model" / "1_Pooling" / "config.json",
+                           lambda path: load_encoder(path.parent.parent)),
+        "model.safetensors": (folder / "model" / "model.safetensors", encoder),
+        "pickled weights": (folder / "w.bin", read_tensors),
+        "saved state": (folder / "run" / "state.json", lambda path: checkpoint.load_state(path.parent)),
+    }
+
+
+def json_value(text: str, value: str, rng: random.Random) -> str:
+    """Replace one JSON value of a text by another."""
+    places = [i for i, c in enumerate(text) if c in ":[" and i + 1 < len(text)]
+    if not places:
+        return text + value
+    start = rng.choice(places) + 1
+    end = start
+    while end < len(text) and text[end] not in ",}]\n":
+        end += 1
+    return text[:start] + value + text[end:]
+
+
+def changes(content: bytes, rng: random.Random) -> Iterator[tuple[str, bytes]]:
+    """Damaged versions of a file."""
+    text = content.decode("utf-8", errors="replace")
+    lines = text.split("\n")
+    yield "empty", b""
+    yield "a byte order mark", b"\xef\xbb\xbf" + content
+    yield "two byte order marks", b"\xef\xbb\xbf" * 2 + content
+    yield "CRLF", content.replace(b"\n", b"\r\n")
+    yield "CR", content.replace(b"\n", b"\r")
+    yield "no last line break", content.rstrip(b"\n")
+    yield "blank lines", content.replace(b"\n", b"\n\n")
+    yield "only the first line", lines[0].encode() + b"\n"
+    yield "without the first line", "\n".join(lines[1:]).encode()
+    yield "the first line twice", "\n".join([lines[0], *lines]).encode()
+    yield "the second line twice", "\n".join([*lines[:2], *lines[1:]]).encode()
+    yield "lines in reverse", "\n".join(lines[::-1]).encode()
+    yield "commas for tabs", content.replace(b"\t", b",")
+    yield "spaces for tabs", content.replace(b"\t", b"  ")
+    yield "one more tab", content.replace(b"\n", b"\t\n")
+    yield "no quotes", content.replace(b'"', b"")
+    yield "UTF-16", text.encode("utf-16")
+    yield "an HTML page", b"<!DOCTYPE html><html><body>404</body></html>\n"
+    yield "an LFS pointer", b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
+    yield "a NUL", content[:len(content) // 2] + b"\0" + content[len(content) // 2:]
+    yield "an escape sequence", content[:len(content) // 2] + b"\x1b[2J" + content[len(content) // 2:]
+    yield "a wrong byte", content[:len(content) // 2] + b"\xff" + content[len(content) // 2:]
+    yield "nested deeply", b"[" * 20_000
+    yield "an object nested deeply", b'{"a":' * 20_000
+    yield "a number of 5,000 digits", b"9" * 5000
+    for value in ("null", "true", "-1", "1.5", "NaN", "1e999", "9" * 5000, '"x"', "[]", "[[]]", "{}", '"\\u0000"',
+                  '""'):
+        yield f"a value {value[:8]}", json_value(text, value, rng).encode()
+    for _ in range(4):
+        yield "cut short", content[:rng.randrange(1, max(2, len(content)))]
+        place = rng.randrange(len(content))
+        yield "a byte removed", content[:place] + content[place + 1:]
+        yield "a bit flipped", content[:place] + bytes([content[place] ^ (1 << rng.randrange(8))]) + content[place + 1:]
+        if b"\t" in content:
+            fields = [line.split("\t") for line in lines]
+            row = rng.randrange(1, max(2, len(fields) - 1))
+            if row < len(fields):
+                column = rng.randrange(len(fields[row]))
+                fields[row][column] = rng.choice(["", "x", "-1", "0_1", "nan", "1e9", "\u0663"])
+            yield "a field changed", "\n".join("\t".join(row) for row in fields).encode()
+
+
+def attempts(folder: Path, seed: int = 0) -> Iterator[tuple[str, str, str]]:
+    """(format, change, what came of it: value, one line, or the fault) of every damaged file."""
+    for name, (path, read) in formats(folder).items():
+        rng = random.Random(f"{seed}/{name}")
+        content = path.read_bytes()
+        read(path)  # the well-formed file is read
+        for change, damaged in changes(content, rng):
+            path.write_bytes(damaged)
+            try:
+                read(path)
+                result = "value"
+            except ValueError as error:
+                message = str(error)
+                fine = "\n" not in message and (path.name in message or str(path.parent) in message
+                                                or path.with_name("s1.dev").name in message)
+                result = "one line" if fine else f"FAULT: {message[:200]!r}"
+            except Exception as error:
+                result = f"FAULT: {type(error).__name__}: {str(error)[:200]!r}"
+            path.write_bytes(content)
+            yield name, change, result
+
+
+def main():
+    counts: dict[str, Counter] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, change, result in attempts(Path(folder)):
+            counts.setdefault(name, Counter())[result.split(":")[0]] += 1
+            if result.startswith("FAULT"):
+                print(f"{name}, {change}: {result}", file=sys.stderr)
+    print("| format | inputs | the right value | one line | faults |\n|---|---|---|---|---|")
+    for name, counter in {**counts, "all": sum(counts.values(), Counter())}.items():
+        print(f"| {name} | {counter.total():,} | {counter['value']:,} | {counter['one line']:,} | "
+              f"{counter['FAULT']:,} |")
+
+
+if __name__ == "__main__":
+    main()
