@@ -24,8 +24,8 @@ def split_words(sentence: str) -> list[str]:
 class AlignedPair:
     """Hold an aligned sentence pair. Spans are half-open and count words.
 
-    >>> AlignedPair(["a", "dog"], ["a", "hound"], [(0, 2, 0, 2)]).to_json()
-    '{"source": ["a", "dog"], "target": ["a", "hound"], "alignments": [[0, 2, 0, 2]]}'
+    >>> AlignedPair(["dog"], ["hound"], [(0, 1, 0, 1)]).to_json()
+    '{"source": ["dog"], "target": ["hound"], "alignments": [[0, 1, 0, 1]], "source_phrases": [], "target_phrases": []}'
     """
 
     source: list[str]

@@ -197,7 +197,7 @@ def main():
             counts.setdefault(name, Counter())[result.split(":")[0]] += 1
             if result.startswith("FAULT"):
                 print(f"{name}, {change}: {result}", file=sys.stderr)
-    print("| format | inputs | the right value | one line | faults |\n|---|---|---|---|---|")
+    print("| format | inputs | a value | one line | faults |\n|---|---|---|---|---|")
     for name, counter in {**counts, "all": sum(counts.values(), Counter())}.items():
         print(f"| {name} | {counter.total():,} | {counter['value']:,} | {counter['one line']:,} | "
               f"{counter['FAULT']:,} |")

@@ -15,7 +15,7 @@ from conftest import ROOT, TINY, case, make_task
 from torch.testing import assert_close
 
 import train_multitask
-from alignment.corpus import Settings, write_corpus
+from alignment.corpus import Settings, identity_of, write_corpus
 from corpora import toy
 from engine.adamw import FastAdamW
 from minbert.bert import BertModel
@@ -76,7 +76,6 @@ def test_a_part_of_another_encoder_or_corpus_is_begun_anew(tmp_path, tiny_tokeni
     def interrupted(encoder):
         write_corpus(corpus, tmp_path / "whole.jsonl", encoder, tiny_tokenizer, Settings(), progress=False)
         whole = (tmp_path / "whole.jsonl").read_text().splitlines()
-        from alignment.corpus import identity_of
         header = identity_of(corpus, Settings(), encoder, tiny_tokenizer, None)
         (tmp_path / "out.jsonl.part").write_text("\n".join([header, *whole[:20]]) + "\n")
 
@@ -109,7 +108,7 @@ def test_a_compiler_that_fails_leaves_slices_and_says_so(tmp_path, environment):
     code = "import torch; from engine.adamw import compiles; print(compiles('auto', 1e12, torch.device('cpu')))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True,
                           env={**os.environ, **environment, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)})
-    assert "(False, 'AdamW in slices (" in done.stdout
+    assert done.stdout.startswith("(False, ") and "AdamW in slices (" in done.stdout
 
 
 def gradients():

@@ -74,9 +74,10 @@ def test_a_learning_curve_runs_each_size(tmp_path, flags):
 
 
 def test_a_failing_run_is_reported_and_the_others_stand(tmp_path, capsys, flags):
-    recipes = [str(ROOT / "recipes" / "ma" / "cosine.toml"), str(ROOT / "recipes" / "glue" / "mrpc.toml")]
-    flags = [*flags, "--sst_train", "nowhere.csv"]
-    assert main([*recipes, "--seeds", "1", "--out", str(tmp_path), *flags]) == 2
+    broken = tmp_path / "broken.toml"
+    broken.write_text('[tasks.sst]\ntrain = "nowhere.csv"\n[[stage]]\ntasks = ["sst"]\nepochs = 1\n')
+    recipes = [str(broken), str(ROOT / "recipes" / "glue" / "mrpc.toml")]
+    assert main([*recipes, "--seeds", "1", "--out", str(tmp_path / "runs"), *flags]) == 2
     captured = capsys.readouterr()
     assert "nowhere.csv: no such file" in captured.err and "| mrpc | 1 |" in captured.out
 

@@ -216,6 +216,11 @@ def test_a_damaged_state_is_refused(tmp_path, damage):
         checkpoint.load_state(tmp_path)
 
 
+def hear_interrupts():
+    """Undo what a shell does to the commands that it starts in the background: they ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def command(program, *flags):
     return [sys.executable, str(ROOT / program), *map(str, flags)]
 
@@ -224,7 +229,8 @@ def command(program, *flags):
 def test_a_signal_saves_and_says_truly_from_where_the_run_resumes(tmp_path, tiny_directory, toy_directory, number):
     arguments = command("train_multitask.py", "--weights", tiny_directory, "--data", toy_directory, "--out", "run",
                         "--epochs", 500, "--steps_per_epoch", 50, "--precision", "float32", "--no_progress")
-    process = subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               preexec_fn=hear_interrupts)
     log = tmp_path / "run" / "metrics.jsonl"
     while process.poll() is None and (not log.exists() or log.stat().st_size < 2000):
         time.sleep(0.05)
@@ -304,7 +310,7 @@ def test_no_worker_of_the_aligner_lives_on(tmp_path, tiny_directory, number):
     process = subprocess.Popen([sys.executable, "-m", "alignment", str(tmp_path / "pairs.tsv"), "--out",
                                 str(tmp_path / "out.jsonl"), "--weights", str(tiny_directory), "--workers", "2",
                                 "--no_progress"], cwd=ROOT, text=True, stdout=subprocess.DEVNULL,
-                               stderr=subprocess.PIPE)
+                               stderr=subprocess.PIPE, preexec_fn=hear_interrupts)
     workers: list[int] = []
     while process.poll() is None and len(workers) < 2:
         time.sleep(0.02)
