@@ -14,6 +14,7 @@ from pathlib import Path
 from alignment.corpus import Settings, write_corpus
 from alignment.extraction import EXTRACTORS
 from alignment.words import METHODS
+from corpora.messages import error_line
 from engine.bert import FastBertModel
 from minbert.pretrained import DEFAULT, fetch
 from minbert.weights import load_encoder
@@ -35,13 +36,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--no_progress", action="store_true")
     options = parser.parse_args(arguments)
     try:
+        if options.out.exists():
+            raise ValueError(f"{options.out}: exists already; choose another --out, or delete it")
         encoder, tokenizer, _ = load_encoder(fetch(options.weights), FastBertModel)
         settings = Settings(options.method, options.extractor, options.layer, options.min_words, options.max_words)
         started = time.monotonic()
         aligned = write_corpus(options.corpus, options.out, encoder, tokenizer, settings, options.workers,
                                not options.no_progress, options.trees)
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(error_line(error), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"interrupted; the same command continues {options.out}", file=sys.stderr)

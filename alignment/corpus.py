@@ -3,6 +3,7 @@
 Encoding is nearly all of the time and uses torch's threads; extraction is plain Python and runs in processes. Work goes
 in chunks, and a file that was begun is gone on with.
 """
+import fcntl
 import hashlib
 import os
 from concurrent.futures import ProcessPoolExecutor
@@ -169,21 +170,25 @@ def write_corpus(corpus: Path, out: Path, encoder: BertModel, tokenizer: BertTok
     pairs = read_pairs(corpus, trees)
     part = out.with_name(out.name + ".part")
     out.parent.mkdir(parents=True, exist_ok=True)
-    done: list[bytes] = []
     identity = identity_of(corpus, settings, encoder, tokenizer, trees)
-    if part.exists():
-        header, *lines = part.read_bytes().split(b"\n")[:-1] or [b""]
+    with open(part, "a+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ValueError(f"{part}: another process writes it; wait for it, or choose another --out") from None
+        file.seek(0)
+        header, *done = file.read().split(b"\n")[:-1] or [b""]
         # The part belongs to this corpus and these settings, or it is begun anew; its last line may be half written.
-        if header == identity.encode():
-            done = lines
-    with open(part, "wb") as file:
+        if header != identity.encode():
+            done = []
+        file.truncate(0)
         file.write(b"".join(line + b"\n" for line in [identity.encode(), *done]))
         for aligned in align_corpus(pairs, encoder, tokenizer, settings, workers, len(done), progress):
             line = aligned.to_json().encode()
             file.write(line + b"\n")
             done.append(line)
-    write_atomically(out, lambda path: path.write_bytes(b"".join(line + b"\n" for line in done)))
-    part.unlink()
+        write_atomically(out, lambda path: path.write_bytes(b"".join(line + b"\n" for line in done)))
+        part.unlink()
     return [parse_line(line.decode(), f"{out}:{number}") for number, line in enumerate(done, start=1)]
 
 

@@ -20,6 +20,7 @@ from alignment.extraction import EXTRACTORS, extract
 from alignment.trees import boundary_strengths
 from alignment.words import METHODS, align, cosine_matrix, default_layer, word_vectors
 from corpora import toy
+from corpora.messages import error_line
 from corpora.tables import parse_object, read_lines
 from engine.bert import FastBertModel
 from minbert.bert import BertModel
@@ -197,7 +198,7 @@ def main(arguments: list[str] | None = None) -> int:
             text = markdown(["method", "extractor", "pairs a word", "precision", "recall", "F1", "crossing"],
                             evaluate_phrases(gold, encoder, tokenizer))
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(error_line(error), file=sys.stderr)
         return 2
     print(f"{options.gold}: {len(gold):,} pairs\n\n{text}", end="")
     return 0

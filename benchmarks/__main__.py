@@ -14,6 +14,7 @@ from benchmarks.contestants import TASKS
 from benchmarks.measure import Comparison, markdown, table
 from benchmarks.training import PEERS
 from corpora.files import write_json, write_text
+from corpora.messages import error_line
 from corpora.tables import read_table
 from corpora.toy import write_course_files
 from minbert.pretrained import DEFAULT
@@ -178,7 +179,7 @@ def main(arguments: list[str] | None = None) -> int:
             for name in options.parts or PARTS:
                 PARTS[name](report, options.data or Path(temporary), options)
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(error_line(error), file=sys.stderr)
         return 2
     return 0
 

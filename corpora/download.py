@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from corpora.files import write_json, write_text
+from corpora.messages import error_line
 from corpora.tables import read_json_lines
 
 RECEIPT = "downloaded.json"  # file -> checksum of what we wrote, and of what it was made from
@@ -138,7 +139,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         download(options.sets, options.out, os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/"))
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(error_line(error), file=sys.stderr)
         return 2
     return 0
 

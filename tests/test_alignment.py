@@ -1,4 +1,5 @@
 """Word alignment and phrase extraction, against definitions written out and against gold that the project makes."""
+import fcntl
 import json
 
 import numpy as np
@@ -427,6 +428,19 @@ def test_a_broken_corpus_is_one_clear_line(tmp_path, tiny_directory, capsys, tex
     assert program.main([str(tmp_path / "p.tsv"), "--out", str(tmp_path / "o"), "--weights", str(tiny_directory)]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+def test_a_file_that_is_there_or_is_being_written_is_left_alone(tmp_path, tiny_directory, capsys):
+    (tmp_path / "p.tsv").write_text("the dog ran\tthe hound ran\n")
+    command = [str(tmp_path / "p.tsv"), "--out", str(tmp_path / "o"), "--weights", str(tiny_directory), "--no_progress"]
+    with open(tmp_path / "o.part", "w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert program.main(command) == 2
+    assert "o.part: another process writes it" in capsys.readouterr().err and not (tmp_path / "o").exists()
+    assert program.main(command) == 0
+    aligned = (tmp_path / "o").read_text()
+    assert program.main(command) == 2
+    assert "o: exists already" in capsys.readouterr().err and (tmp_path / "o").read_text() == aligned
 
 
 def test_read_pairs_keeps_unusual_lines(tmp_path):

@@ -167,9 +167,18 @@ def test_a_link_in_the_run_folder_is_not_followed(place, capsys, tmp_path):
     assert "is a link" in error_of(capsys) and not list((tmp_path / "outside").iterdir())
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "results.json", "predictions", "encoder", "recipe.toml"])
+def test_a_folder_that_is_no_run_folder_is_left_alone(tmp_path, name):
+    (tmp_path / name).write_text("precious")
+    with pytest.raises(ValueError, match=f"a run would overwrite its {name}; choose another --out"), \
+            only_process(tmp_path):
+        pass
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "precious")]
+
+
 def test_leftovers_of_a_killed_save_are_removed(place):
     Path("run/encoder").mkdir(parents=True)
-    for name in ("run/.model.safetensors.99.part", "run/encoder/.config.json.7.part"):
+    for name in ("run/.model.safetensors.99.part", "run/encoder/.config.json.7.part", "run/run.lock"):
         Path(name).write_text("half")
     assert place("--out", "run") == 0
     assert not list(Path("run").rglob(".*.part"))

@@ -8,6 +8,7 @@ import typing
 from collections.abc import Callable
 from pathlib import Path
 
+from corpora.messages import error_line, printable
 from corpora.processes import end_with
 from training.recipe import Recipe
 
@@ -36,16 +37,6 @@ class Parser(argparse.ArgumentParser):
         sys.exit(2)
 
 
-def printable(text: str) -> str:
-    """Replace control characters, so that a file's content cannot steer the terminal.
-
-    >>> printable("a\\x1b[31mb")
-    'a\\\\x1b[31mb'
-    """
-    return "".join(character if character.isprintable() else character.encode("unicode_escape").decode()
-                   for character in text)
-
-
 def guarded(run: Callable[[argparse.Namespace], int], flags: argparse.Namespace) -> int:
     """Run `run(flags)`. Print a user error as one line and return 2."""
     if os.environ.get(PARENT) == str(os.getppid()):
@@ -56,7 +47,7 @@ def guarded(run: Callable[[argparse.Namespace], int], flags: argparse.Namespace)
     try:
         return run(flags)
     except (ValueError, OSError) as error:
-        print(f"error: {printable(str(error))}", file=sys.stderr)
+        print(error_line(error), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted before a state was saved; the same command starts where the last saved state is, if any",

@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from corpora.files import write_text
+from corpora.messages import error_line
 from tasks.metrics import accuracy, pearson
 from training.commandline import PARENT
 from training.recipe import load_recipe
@@ -288,7 +289,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"error: {failure}", file=sys.stderr)
         return 2 if failures else 0
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(error_line(error), file=sys.stderr)
         return 2
 
 

@@ -19,6 +19,8 @@ from corpora.files import write_json
 
 IDENTITY = "identity.json"
 LOCK = "run.lock"
+WRITTEN = (LOCK, IDENTITY, "recipe.toml", "metrics.jsonl", "results.json", "predictions", "encoder", "corpus",
+           "state.json", "model.safetensors")
 LIBRARIES = ("torch", "numpy", "scipy", "tokenizers", "safetensors")
 
 
@@ -61,13 +63,15 @@ def only_process(directory: Path) -> Iterator[None]:
     """Hold a run's folder for this process.
 
     Raises:
-        ValueError: another process holds it, or a link stands where the run writes.
+        ValueError: another process holds it, a link stands where the run writes, or the folder is something else.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    for name in (LOCK, IDENTITY, "recipe.toml", "metrics.jsonl", "results.json", "predictions", "encoder", "corpus",
-                 "state.json", "model.safetensors"):
+    for name in WRITTEN:
         if (directory / name).is_symlink():
             raise ValueError(f"{directory / name}: is a link; a run writes only inside its own folder")
+        if (directory / name).exists() and not (directory / LOCK).exists():
+            raise ValueError(f"{directory}: is no run folder, and a run would overwrite its {name}; "
+                             "choose another --out")
     with open(directory / LOCK, "a+", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

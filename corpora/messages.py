@@ -1,0 +1,22 @@
+"""Put what went wrong into one line that a terminal can show."""
+
+
+def printable(text: str) -> str:
+    """Replace control characters, so that a file's content cannot steer the terminal.
+
+    >>> printable("a\\x1b[31mb")
+    'a\\\\x1b[31mb'
+    """
+    return "".join(character if character.isprintable() else character.encode("unicode_escape").decode()
+                   for character in text)
+
+
+def error_line(error: Exception) -> str:
+    """Say what went wrong in one line. What the operating system reports starts with the file's name.
+
+    >>> error_line(FileNotFoundError(2, "No such file or directory", "a.csv"))
+    'error: a.csv: No such file or directory'
+    """
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return printable(f"error: {error.filename}: {error.strerror}")
+    return printable(f"error: {error}")
