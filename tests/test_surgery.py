@@ -212,3 +212,22 @@ def test_cases(case):
     assert all((allowed - update).abs().amax(dim=1).min() < 1e-6 for update in found) and len(which) > 1
     assert all(torch.equal(combined("pcgrad", gradients, 7), combined("pcgrad", gradients, 7)) for _ in range(3))
     assert_close(combined("sum", gradients), torch.tensor(expected["plain_sum"], dtype=torch.float64))
+
+
+def test_pcgrad_never_projects_a_gradient_off_its_own_original():
+    gradients = torch.tensor([[1.0, 0.0], [-1.0, 0.2], [-1.0, -1.0]], dtype=torch.float64)
+    opposed = 0
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        expected = torch.zeros(2, dtype=torch.float64)
+        for i, projected in enumerate(gradients.clone()):
+            for j in torch.randperm(3, generator=generator).tolist():
+                inner = projected @ gradients[j]
+                opposed += int(j == i and inner < 0)
+                if j != i and inner < 0:
+                    projected = projected - inner / (gradients[j] @ gradients[j]) * gradients[j]
+            expected += projected
+        weights = combine_weights("pcgrad", gradients @ gradients.T, ["a", "b", "c"],
+                                  torch.Generator().manual_seed(seed), SurgeryState())
+        torch.testing.assert_close(weights @ gradients, expected)
+    assert opposed > 0  # the case is one where it matters

@@ -12,7 +12,7 @@ def mcnemar(first: np.ndarray, second: np.ndarray) -> float:
     """Compute McNemar's exact two-sided p. first, second: bool, whether each system was right on each example."""
     only_first, only_second = int(np.sum(first & ~second)), int(np.sum(~first & second))
     total = only_first + only_second
-    return float(stats.binomtest(min(only_first, only_second), total, 0.5).pvalue) if total else 1.0
+    return float(stats.binomtest(only_first, total, 0.5).pvalue) if total else 1.0
 
 
 def williams(gold: np.ndarray, first: np.ndarray, second: np.ndarray) -> float:
