@@ -174,7 +174,7 @@ MUTANTS = [
            "rate = (1 - self.decay) / (1 - self.decay**self.count)", "rate = 1 - self.decay",
            "tests/test_trainer.py -k averages"),
     Mutant("predictions out of order", "training/evaluate.py", "result[np.concatenate(places)] = in_batches",
-           "result[:] = in_batches", "tests/test_cases.py -k exported_folder"),
+           "result[:] = in_batches", "tests/test_trainer.py -k order_of_the_examples"),
     Mutant("frozen parts keep their dropout", "training/parameters.py",
            "module.training = any(parameter.requires_grad for parameter in module.parameters())",
            "module.training = True", "tests/test_trainer.py -k evaluation_mode"),

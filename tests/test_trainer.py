@@ -3,9 +3,10 @@ import dataclasses
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
-from conftest import TINY
+from conftest import TINY, make_task
 
 from engine.bert import FastBertModel
 from minbert.bert import BertModel
@@ -389,3 +390,18 @@ def test_a_state_is_whole_or_absent(tmp_path):
 def test_every_state_field_is_json():
     state = TrainerState(drawn={"sst": 3}, surgery={"a>b": 0.5})
     assert TrainerState(**json.loads(json.dumps(dataclasses.asdict(state)))) == state
+
+
+def test_predictions_keep_the_order_of_the_examples(tiny_tokenizer, toy_directory):
+    """Batches go by length; each example's prediction equals the one it gets alone."""
+    torch.manual_seed(0)
+    task = make_task("similarity", "sts", tiny_tokenizer, TINY, {"head": "cosine", "loss": "mse"})
+    encoder = BertModel(TINY).eval()
+    examples = task.read(toy_directory / "sts-dev.csv", "dev").examples
+    task.tokenize(examples)
+    lengths = [task.length(example) for example in examples]
+    assert lengths != sorted(lengths)
+    together = predict(task, encoder, examples, torch.device("cpu"))
+    alone = [predict(task, encoder, [example], torch.device("cpu"))[0] for example in examples]
+    assert len({round(float(value), 4) for value in alone}) > len(alone) // 2
+    np.testing.assert_allclose(together, alone, atol=1e-4)
