@@ -255,7 +255,6 @@ def test_a_signal_saves_and_says_truly_from_where_the_run_resumes(tmp_path, tiny
 def test_thirty_kills_at_random_moments_end_with_the_same_bits(tmp_path, tiny_directory, toy_directory):
     """SIGKILL over both programs, also inside saves: after the last start the parameters are a straight run's."""
     rng = random.Random(0)
-    kills = 0
     programs = {
         "train_multitask.py": ["--weights", tiny_directory, "--data", toy_directory, "--epochs", 6,
                                "--steps_per_epoch", 6, "--precision", "float32", "--no_progress"],
@@ -266,10 +265,11 @@ def test_thirty_kills_at_random_moments_end_with_the_same_bits(tmp_path, tiny_di
         started = time.monotonic()
         subprocess.run(command(program, *flags, "--out", straight), cwd=tmp_path, check=True, capture_output=True)
         whole = time.monotonic() - started
-        for _ in range(15):
+        kills = 0
+        while kills < 15:  # a process that had ended before the signal does not count
             process = subprocess.Popen(command(program, *flags, "--out", killed), cwd=tmp_path,
                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-            time.sleep(rng.uniform(0.3, 1.05) * whole)
+            time.sleep(rng.uniform(0.3, 1.0) * whole)
             process.kill()
             process.communicate()
             kills += process.returncode == -signal.SIGKILL
@@ -286,7 +286,8 @@ def test_thirty_kills_at_random_moments_end_with_the_same_bits(tmp_path, tiny_di
     started = time.monotonic()
     subprocess.run([*align, str(tmp_path / "straight.jsonl")], cwd=ROOT, check=True, capture_output=True)
     whole = time.monotonic() - started
-    for _ in range(5):
+    kills = 0
+    while kills < 5:
         process = subprocess.Popen([*align, str(tmp_path / "killed.jsonl")], cwd=ROOT, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL)
         time.sleep(rng.uniform(0.4, 1.0) * whole)
@@ -296,7 +297,6 @@ def test_thirty_kills_at_random_moments_end_with_the_same_bits(tmp_path, tiny_di
         (tmp_path / "killed.jsonl").unlink(missing_ok=True)
     subprocess.run([*align, str(tmp_path / "killed.jsonl")], cwd=ROOT, check=True, capture_output=True)
     assert (tmp_path / "killed.jsonl").read_bytes() == (tmp_path / "straight.jsonl").read_bytes()
-    assert kills >= 20  # the others found a process that had just ended
 
 
 def children_of(parent: int) -> list[int]:
