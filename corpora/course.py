@@ -33,12 +33,9 @@ def labelled_examples(path: Path, rows: Iterable[Row], split: str, sentences: Se
         texts = tuple(row.sentence(name) for name in sentences)
         value = None
         if split != "test":
-            blank = [name for name in (label, *sentences) if not row.text(name)]
-            if blank:
-                skipped.append((row.line, f"without {blank[0]}"))
+            if blank := row.first_blank((label, *sentences)):
+                skipped.append((row.line, f"without {blank}"))
                 continue
             value = read_label(row)
         examples.append(Example(identifier, texts, value))
-    if not examples:
-        raise ValueError(f"{path}: has no usable row; expected at least one")
     return Dataset(Path(path), examples, skipped)

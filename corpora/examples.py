@@ -58,7 +58,7 @@ def joined(parts: Sequence[Sequence[Example]]) -> Sequence[Example]:
 
 @dataclass
 class Dataset:
-    """Hold one file: its usable examples, and what was left out and why.
+    """Hold one file: its usable examples, and what was left out and why. Raise ValueError if no row is usable.
 
     >>> Dataset(Path("a.csv"), [Example("a1", ("x",), 1)], [(3, "without label")]).report()
     'a.csv: 1 example; 1 row left out (1 without label; lines 3)'
@@ -67,6 +67,10 @@ class Dataset:
     path: Path
     examples: Sequence[Example]
     skipped: list[tuple[int, str]] = field(default_factory=list)  # (line, reason)
+
+    def __post_init__(self):
+        if not self.examples:
+            raise ValueError(f"{self.path}: has no usable row; expected at least one")
 
     def report(self) -> str:
         """Say in one line how many examples there are, and how many rows were left out for which reason."""

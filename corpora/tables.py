@@ -53,6 +53,10 @@ class Row:
         """Return the column's text without surrounding white space."""
         return self.values[column].strip()
 
+    def first_blank(self, columns: Sequence[str]) -> str | None:
+        """Return the first of the columns that holds no text, if there is one."""
+        return next((column for column in columns if not self.text(column)), None)
+
     def sentence(self, column: str) -> str:
         """Return `text`, of a length that a sentence or a review can have. Raise ValueError for a longer one."""
         text = self.text(column)

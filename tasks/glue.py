@@ -57,15 +57,12 @@ class Glue(PairTask):
                 if row.text(layout.label) in UNKNOWN_LABELS:
                     skipped.append((row.line, f"without {layout.label}"))
                     continue
-                blank = [name for name in layout.sentences if not row.text(name)]
-                if blank:
-                    skipped.append((row.line, f"without {blank[0]}"))
+                if blank := row.first_blank(layout.sentences):
+                    skipped.append((row.line, f"without {blank}"))
                     continue
                 value = self._label(row)
             examples.append(Example(identifier or str(number), tuple(row.sentence(name) for name in layout.sentences),
                                     value))
-        if not examples:
-            raise ValueError(f"{path}: has no usable row; expected at least one")
         return Dataset(Path(path), examples, sorted(skipped + broken))
 
     def _label(self, row: Row) -> float:

@@ -75,14 +75,11 @@ def read_pairs(path: Path, split: str) -> Dataset:
         if split != "test" and row.text(label) in NO_GOLD_LABEL:
             skipped.append((row.line, "without an agreed label"))
             continue
-        blank = [name for name in (premise, hypothesis) if not row.text(name)]
-        if split != "test" and blank:
-            skipped.append((row.line, f"without {blank[0]}"))
+        if split != "test" and (blank := row.first_blank((premise, hypothesis))):
+            skipped.append((row.line, f"without {blank}"))
             continue
         value = None if split == "test" else row.label(label, names)
         examples.append(Example(str(row.line), (row.sentence(premise), row.sentence(hypothesis)), value))
-    if not examples:
-        raise ValueError(f"{path}: has no usable row; expected at least one")
     return Dataset(Path(path), examples, skipped)
 
 
@@ -157,13 +154,10 @@ class InferenceTriplets(Task):
         names = ("sent0", "sent1", "hard_neg")
         examples, skipped = examples_of(path), []
         for row in read_csv(path, names):
-            blank = [name for name in names if not row.text(name)]
-            if blank:
-                skipped.append((row.line, f"without {blank[0]}"))
+            if blank := row.first_blank(names):
+                skipped.append((row.line, f"without {blank}"))
                 continue
             examples.append(Example(str(row.line), tuple(row.sentence(name) for name in names), 1))
-        if not examples:
-            raise ValueError(f"{path}: has no usable row; expected at least one")
         return Dataset(path, examples, skipped)
 
     def sequences(self, examples: Sequence[Example]) -> list[tuple[list[int], list[int]]]:
