@@ -14,6 +14,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from alignment.choices import EXTRACTORS, METHODS
 from corpora.files import write_json, write_text
 from tasks.options import ABLATIONS, FEATURES, SPAN_POOLINGS
 from training.choices import ENGINES, PRECISIONS
@@ -39,9 +40,9 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--features", choices=FEATURES, help="[hs; ht; hs*ht; |hs-ht|], or [hs; ht]")
     result.add_argument("--ablation", choices=ABLATIONS,
                         help="which of the two tasks are trained, and with how many classes")
-    result.add_argument("--method", choices=("identity", "intersection", "itermax", "transport"), default="transport",
+    result.add_argument("--method", choices=METHODS, default="transport",
                         help="of word alignment")
-    result.add_argument("--extractor", choices=("bracket", "trees", "koehn"), default="bracket",
+    result.add_argument("--extractor", choices=EXTRACTORS, default="bracket",
                         help="of phrase pairs")
     result.add_argument("--held_out", type=positive, help="pairs for dev, and as many for test (default: a tenth, at "
                                                           "most 50,000)")
@@ -100,7 +101,7 @@ def prepare(flags: argparse.Namespace, recipe: Recipe, corpus: Path, folder: Pat
         folder: for the three files.
     """
     from alignment.corpus import Settings, write_corpus
-    from alignment.jsonl import ALIGNED_SUFFIXES, read_any
+    from alignment.jsonl import READERS, read_any
     from minbert.pretrained import fetch
     from minbert.weights import load_encoder
     from training.engines import make_engine
@@ -113,7 +114,7 @@ def prepare(flags: argparse.Namespace, recipe: Recipe, corpus: Path, folder: Pat
     with suppress(OSError, ValueError):
         if json.loads((folder / IDENTITY).read_text(encoding="utf-8")) == {**identity, "splits": hashes_of(splits)}:
             return
-    if corpus.suffix in ALIGNED_SUFFIXES:
+    if corpus.suffix in READERS:
         pairs = read_any(corpus)
     else:
         encoder, tokenizer, _ = load_encoder(weights, make_engine(flags.engine).model)

@@ -11,9 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+from alignment.choices import EXTRACTORS, METHODS
 from alignment.corpus import Settings, write_corpus
-from alignment.extraction import EXTRACTORS
-from alignment.words import METHODS
 from corpora.messages import error_line
 from engine.bert import FastBertModel
 from minbert.pretrained import DEFAULT, fetch

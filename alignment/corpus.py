@@ -16,10 +16,11 @@ from tqdm import tqdm
 from alignment.extraction import extract
 from alignment.jsonl import AlignedPair, parse_line, read_pharaoh, split_words
 from alignment.trees import Span, boundary_strengths, read_brackets, tree_spans
-from alignment.words import align, batched, cosine_matrix, default_layer, word_vectors
+from alignment.words import align, cosine_matrix, default_layer, word_vectors
 from corpora.files import write_atomically
 from corpora.processes import end_with
 from corpora.tables import read_lines
+from minbert.batch import by_size
 from minbert.bert import BertModel
 from minbert.tokenizer import BertTokenizer
 
@@ -143,7 +144,8 @@ def align_corpus(pairs: list[Pair], encoder: BertModel, tokenizer: BertTokenizer
     pool = ProcessPoolExecutor(workers, initializer=end_with, initargs=(os.getpid(),)) if workers > 1 else None
     bar = tqdm(total=len(pairs), initial=start, unit="pair", disable=not progress, mininterval=1.0)
     try:
-        for chunk in batched(pairs[start:], CHUNK):
+        for indices in by_size(range(start, len(pairs)), CHUNK):
+            chunk = [pairs[index] for index in indices]
             vectors = vectors_of(chunk)
             work = [(pair, vectors[i], vectors[len(chunk) + i], center, settings) for i, pair in enumerate(chunk)]
             yield from pool.map(extract_pair, work, chunksize=64) if pool else map(extract_pair, work)

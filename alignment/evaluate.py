@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from alignment.extraction import EXTRACTORS, extract
+from alignment.choices import EXTRACTORS, METHODS
+from alignment.extraction import extract
 from alignment.trees import boundary_strengths
-from alignment.words import METHODS, align, cosine_matrix, default_layer, word_vectors
+from alignment.words import align, cosine_matrix, default_layer, word_vectors
 from corpora import toy
 from corpora.messages import error_line
 from corpora.tables import parse_object, read_lines

@@ -10,8 +10,6 @@ import numpy as np
 
 from alignment.trees import Span, tree_spans
 
-EXTRACTORS = ("bracket", "trees", "koehn")
-
 PhrasePair = tuple[int, int, int, int]  # (s0, s1, t0, t1), half-open
 
 

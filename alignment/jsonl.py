@@ -159,18 +159,6 @@ def read_phrase_file(path: Path) -> list[AlignedPair]:
     return pairs
 
 
-def read_any(path: Path) -> list[AlignedPair]:
-    """Aligned pairs by the file's suffix: .jsonl ours, .wa iSTS, .phrases the released files' form."""
-    readers = {".jsonl": read_aligned, ".wa": lambda file: [chunks.pair for chunks in read_ists(file)],
-               ".phrases": read_phrase_file}
-    if path.suffix not in readers:
-        raise ValueError(f"{path}: unknown form of aligned pairs; expected {', '.join(readers)}")
-    return readers[path.suffix](path)
-
-
-ALIGNED_SUFFIXES = (".jsonl", ".wa", ".phrases")
-
-
 def _chunk_span(numbers: list[int]) -> tuple[int, int] | None:
     """1-based word numbers of a chunk -> half-open span; None where the words are not neighbours."""
     contiguous = numbers == list(range(numbers[0], numbers[0] + len(numbers)))
@@ -233,3 +221,14 @@ def read_ists(path: Path) -> list[ChunkPair]:
     if not pairs:
         raise ValueError(f"{path}: has no <sentence>; expected a .wa file of SemEval-2016 task 2")
     return pairs
+
+
+READERS = {".jsonl": read_aligned, ".wa": lambda path: [chunks.pair for chunks in read_ists(path)],
+           ".phrases": read_phrase_file}
+
+
+def read_any(path: Path) -> list[AlignedPair]:
+    """Read aligned pairs by the file's suffix: .jsonl ours, .wa iSTS, .phrases the released files' form."""
+    if path.suffix not in READERS:
+        raise ValueError(f"{path}: unknown form of aligned pairs; expected {', '.join(READERS)}")
+    return READERS[path.suffix](path)

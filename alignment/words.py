@@ -6,16 +6,15 @@ from that matrix to links, from simple to good: the same word (baseline); mutual
 partner (Cuturi 2013; Sarlin et al. 2020; Arase et al. 2023). Layer, centring and thresholds were chosen by measurement:
 docs/alignment.md.
 """
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import torch
 
-from minbert.batch import TokenBatch, by_tokens
+from minbert.batch import TokenBatch, by_length
 from minbert.bert import BertModel
 from minbert.tokenizer import BertTokenizer
 
-METHODS = ("identity", "intersection", "itermax", "transport")
 TOKENS_PER_BATCH = 4096
 
 Links = list[tuple[int, int]]
@@ -44,9 +43,8 @@ def word_vectors(encoder: BertModel, tokenizer: BertTokenizer, sentences: list[l
     limit = encoder.config.max_position_embeddings - 2
     pieces = [tokenizer.word_ids(words) for words in sentences]
     lengths = [min(len(ids), limit) + 2 for ids, _ in pieces]
-    order = sorted(range(len(sentences)), key=lengths.__getitem__)
     result: list[np.ndarray] = [np.zeros(0)] * len(sentences)
-    for indices in by_tokens(order, lengths, max(TOKENS_PER_BATCH, limit + 2)):
+    for indices in by_length(lengths, max(TOKENS_PER_BATCH, limit + 2)):
         batch = TokenBatch.from_sequences([tokenizer.build(pieces[i][0][:limit]) for i in indices], tokenizer.pad_id)
         states = encoder(batch.input_ids, batch.attention_mask, output_hidden_states=True).hidden_states
         chosen = torch.stack([states[layer] for layer in layers], dim=2)  # [B, T, layers, H]
@@ -161,7 +159,7 @@ def align(method: str, source: list[str], target: list[str], similarity: np.ndar
     """Link words by a method with its measured settings.
 
     Args:
-        method: of METHODS.
+        method: of alignment.choices.METHODS.
         source, target: the words.
         similarity: [n, m].
     """
@@ -170,9 +168,3 @@ def align(method: str, source: list[str], target: list[str], similarity: np.ndar
     methods: dict[str, Callable[[np.ndarray], Links]] = {
         "intersection": intersection, "itermax": itermax, "transport": transport}
     return methods[method](similarity)
-
-
-def batched(items: list, size: int) -> Iterator[list]:
-    """Yield the items in lists of at most `size`."""
-    for start in range(0, len(items), size):
-        yield items[start:start + size]

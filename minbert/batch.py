@@ -42,6 +42,11 @@ def by_size(order: Sequence[int], batch_size: int) -> list[list[int]]:
     return [list(order[start:start + batch_size]) for start in range(0, len(order), batch_size)]
 
 
+def by_length(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
+    """Cut all indices into batches of sequences of like length. See `by_tokens`."""
+    return by_tokens(sorted(range(len(lengths)), key=lengths.__getitem__), lengths, token_budget)
+
+
 def by_tokens(order: Sequence[int], lengths: Sequence[int], token_budget: int) -> list[list[int]]:
     """Cut an order of indices into batches of at most token_budget tokens, padding included.
 

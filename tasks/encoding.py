@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from minbert.batch import TokenBatch, by_tokens
+from minbert.batch import TokenBatch, by_length
 from minbert.bert import BertModel, BertOutput
 from minbert.tokenizer import BertTokenizer
 from tasks.pooling import CLS_POOLINGS, pool
@@ -79,9 +79,8 @@ def embed(encoder: BertModel, tokenizer: BertTokenizer, sentences: Sequence[str]
     limit = min(max_length, encoder.config.max_position_embeddings)
     sequences = [tokenizer.build(ids, max_length=limit) for ids in tokenizer.ids(sentences)]
     lengths = [len(input_ids) for input_ids, _ in sequences]
-    order = sorted(range(len(sequences)), key=lengths.__getitem__)
     vectors = np.empty((len(sequences), encoder.config.hidden_size), dtype=np.float32)
-    for indices in by_tokens(order, lengths, tokens_per_batch):
+    for indices in by_length(lengths, tokens_per_batch):
         tokens = TokenBatch.from_sequences([sequences[index] for index in indices], tokenizer.pad_id).to(device)
         with evaluating(encoder):
             pooled = pool(encode(encoder, tokens, pooling in CLS_POOLINGS), tokens.attention_mask, pooling)

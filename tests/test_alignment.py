@@ -11,9 +11,10 @@ from scipy import optimize
 
 from alignment import __main__ as program
 from alignment import evaluate as evaluation
+from alignment.choices import EXTRACTORS, METHODS
 from alignment.corpus import Pair, Settings, align_corpus, read_pairs
 from alignment.evaluate import crosses, word_scores
-from alignment.extraction import EXTRACTORS, bracket, extract, koehn, trees
+from alignment.extraction import bracket, extract, koehn, trees
 from alignment.jsonl import (
     AlignedPair,
     parse_line,
@@ -26,7 +27,6 @@ from alignment.jsonl import (
 )
 from alignment.trees import boundary_strengths, lexical_strength, read_brackets, tree_spans
 from alignment.words import (
-    METHODS,
     align,
     cosine_matrix,
     identity,

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from corpora.examples import Example
-from minbert.batch import by_tokens
+from minbert.batch import by_length
 from minbert.bert import BertModel
 from tasks.encoding import TOKENS_PER_BATCH, evaluating
 from tasks.leaderboard import overall_score
@@ -39,11 +39,10 @@ def predict(task: Task, encoder: BertModel, examples: Sequence[Example], device:
         world: the processes.
     """
     lengths = [task.length(example) for example in examples]
-    order = sorted(range(len(examples)), key=lengths.__getitem__)
     budget = max(TOKENS_PER_BATCH // task.sequences_per_example, task.max_length)
     own = []
     with evaluating(encoder, task):
-        for indices in by_tokens(order, lengths, budget)[world.rank::world.size]:
+        for indices in by_length(lengths, budget)[world.rank::world.size]:
             batch = task.collate([examples[index] for index in indices]).to(device)
             own.append((indices, task.predict(encoder, batch).cpu().numpy()))
     places, predictions = zip(*(part for parts in world.gather(own) for part in parts), strict=True)
