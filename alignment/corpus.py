@@ -59,8 +59,7 @@ def read_pairs(path: Path, trees: Path | None = None) -> list[Pair]:
     Args:
         path: two sentences a line, separated by a tab; a third column may hold links.
         trees: a file of as many lines, each two bracketed trees separated by a tab. Their leaves are then the words,
-            and
-            only their constituents become phrases.
+            and only their constituents become phrases.
 
     Raises:
         ValueError: with the line of a row without two sentences.

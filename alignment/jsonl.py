@@ -109,8 +109,7 @@ def read_phrase_lines(source: str, target: str, lines: list[str], where: str, fi
     """Read a pair and its phrases in the form of Arase's released files.
 
     A line is `c8 on the mat ||| c12 on the floor mat`, with `---` for a phrase without a partner. Phrases are looked up
-    in
-    the sentences by their words.
+    in the sentences by their words.
 
     Args:
         source, target: the sentences.

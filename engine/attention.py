@@ -53,8 +53,7 @@ def fused_pays(device: torch.device, dropout_p: float, reduced: bool) -> bool:
     """Decide whether the fused kernel is faster than the written-out form.
 
     On a CPU the kernel has no dropout of its own, and torch's substitute draws slow masks. With products in reduced
-    precision
-    the kernel spends its time on rounding small blocks.
+    precision the kernel spends its time on rounding small blocks.
 
     Args:
         device: where.

@@ -1,8 +1,7 @@
 """What a recipe may say of a task: one dataclass a kind of task, with its defaults and its checks.
 
 A field that is None takes the recipe's value (`filled`). A class of options that has a default of its own keeps it.
-This
-file imports no torch: a wrong recipe is answered at once.
+This file imports no torch: a wrong recipe is answered at once.
 """
 import dataclasses
 import math
