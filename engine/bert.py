@@ -13,9 +13,9 @@ from torch import Tensor
 
 from engine.attention import fused_pays, self_attention
 from engine.dropout import dropout
-from engine.packing import Packing, pack_mask
+from engine.packing import Packing
 from engine.precision import FLOAT32, Precision
-from engine.shapes import round_shapes
+from engine.shapes import packing_for
 from minbert.bert import BertModel, BertOutput, Embeddings
 from minbert.config import BertConfig
 
@@ -90,10 +90,6 @@ class FastBertModel(BertModel):
         self.embeddings = embeddings
         self.precision: Precision = FLOAT32
 
-    def _packing(self, mask: Tensor) -> Packing:
-        packing = pack_mask(mask)
-        return round_shapes(packing) if self.precision.reduced and mask.device.type == "cpu" else packing
-
     def _fused(self, layers: Iterable[Any], device: torch.device) -> bool:
         dropout_p = max((module.dropout_p for layer in layers
                          if (module := layer.attention["self"]).training), default=0.0)
@@ -103,7 +99,7 @@ class FastBertModel(BertModel):
                    ) -> tuple[list[Tensor], list[Tensor]]:
         """Run a task's own layers. See BertModel.run_layers. Returns the last hidden states only, and no weights."""
         layers = list(layers)
-        packing = self._packing(mask)
+        packing = packing_for(mask, self.precision.reduced)
         more = packing.mask.shape[1] - hidden.shape[1]
         packed = packing.pack(F.pad(hidden, (0, 0, 0, more))).to(self.precision.activations or hidden.dtype)
         fused = self._fused(layers, hidden.device)
@@ -126,7 +122,7 @@ class FastBertModel(BertModel):
             token_type_ids = torch.zeros_like(input_ids)
         self.check_inputs(input_ids, token_type_ids)
         mask = torch.ones_like(input_ids).bool() if attention_mask is None else attention_mask.bool()
-        packing = self._packing(mask)
+        packing = packing_for(mask, self.precision.reduced)
         length = input_ids.shape[1]
         more = packing.mask.shape[1] - length
         ids, types = (packing.pack(F.pad(x, (0, more))) for x in (input_ids, token_type_ids))

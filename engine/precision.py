@@ -86,20 +86,19 @@ def measure(config: BertConfig, batch: int, length: int, device: torch.device) -
         Seconds by the name of the precision: the least of some rounds.
     """
     from engine.bert import run_layer  # here, because engine.bert needs Precision
-    from engine.packing import pack_mask
-    from engine.shapes import round_shapes
+    from engine.shapes import packing_for
 
     layer = Layer(config).to(device)
-    packing = pack_mask(torch.ones(batch, length, dtype=torch.bool, device=device))
+    mask = torch.ones(batch, length, dtype=torch.bool, device=device)
     seconds: dict[str, float] = {}
     for round_number in range(ROUNDS + 1):
         for precision in BY_NAME.values():
             set_products(precision)
-            used = round_shapes(packing) if precision.reduced and device.type == "cpu" else packing
-            hidden = torch.randn(used.size, config.hidden_size, device=device,
+            packing = packing_for(mask, precision.reduced)
+            hidden = torch.randn(packing.size, config.hidden_size, device=device,
                                  dtype=precision.activations or torch.float32, requires_grad=True)
             before = time.perf_counter()
-            output, _ = run_layer(layer, hidden, used, fused=device.type != "cpu")
+            output, _ = run_layer(layer, hidden, packing, fused=device.type != "cpu")
             output.float().sum().backward()
             if device.type == "cuda":
                 torch.cuda.synchronize(device)

@@ -7,6 +7,7 @@ between a power of two and the next, for example 1,000 to 1,024. That adds some 
 from dataclasses import replace
 
 import torch.nn.functional as F
+from torch import Tensor
 
 from engine.packing import IdentityPacking, Packing, identity, pack_mask
 
@@ -19,6 +20,17 @@ def rounded_size(tokens: int) -> int:
     """
     step = max(16, 1 << max(tokens.bit_length() - 5, 0))
     return tokens + -tokens % step
+
+
+def packing_for(mask: Tensor, reduced: bool) -> Packing:
+    """Make the packing of a batch, with few shapes where products of many shapes are slow.
+
+    Args:
+        mask: [B, T], non-zero at real tokens.
+        reduced: whether products are in reduced precision.
+    """
+    packing = pack_mask(mask)
+    return round_shapes(packing) if reduced and mask.device.type == "cpu" else packing
 
 
 def round_shapes(packing: Packing) -> Packing:
