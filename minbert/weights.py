@@ -231,7 +231,7 @@ def export(model: BertModel, tokenizer: BertTokenizer, directory: Path, sentence
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     sentences = sentences or model.config.sentences
-    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
+    tensors = model.state_dict()
     config = BertConfig(**{**vars(model.config), "other": {"architectures": ["BertModel"], **model.config.other}})
     length = min(sentences.max_length, model.config.max_position_embeddings)
     write_text(directory / "config.json", config.to_json())
@@ -258,15 +258,16 @@ def export(model: BertModel, tokenizer: BertTokenizer, directory: Path, sentence
                     "in_features": size, "out_features": size, "bias": True,
                     "activation_function": "torch.nn.modules.activation.Tanh"}, indent=2)
                 save_tensors(directory / path / "model.safetensors", {
-                    "linear.weight": tensors["pooler.dense.weight"].clone(),
-                    "linear.bias": tensors["pooler.dense.bias"].clone()})
+                    "linear.weight": tensors["pooler.dense.weight"],
+                    "linear.bias": tensors["pooler.dense.bias"]})
     # The weights last: a directory that has them is whole.
     save_tensors(directory / "model.safetensors", tensors)
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor]):
     """Write tensors atomically. Raise OSError that names the file where that fails, say because the disk is full."""
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     try:
-        write_atomically(path, lambda temporary: safetensors.torch.save_file(tensors, temporary, {"format": "pt"}))
+        write_atomically(path, lambda temporary: safetensors.torch.save_file(plain, temporary, {"format": "pt"}))
     except safetensors.SafetensorError as error:
         raise OSError(f"{path}: {_first_line(error)}") from None

@@ -26,8 +26,7 @@ def save_state(directory: Path, tensors: dict[str, Tensor], values: dict):
     """
     directory.mkdir(parents=True, exist_ok=True)
     name = f"state-{values['stage']}-{values['step']}.safetensors"
-    plain = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
-    save_tensors(directory / name, plain)
+    save_tensors(directory / name, tensors)
     write_json(directory / STATE, {**values, "tensors": name, "sha256": content_hash(directory / name)})
     for old in directory.glob("state-*.safetensors"):
         if old.name != name:
@@ -53,8 +52,7 @@ def load_state(directory: Path) -> tuple[dict[str, Tensor], dict] | None:
 
 def save_model(path: Path, model: nn.Module):
     """Save all parameters and buffers of encoder and tasks."""
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    save_tensors(path, tensors)
+    save_tensors(path, model.state_dict())
 
 
 def load_model(path: Path, model: nn.Module):
