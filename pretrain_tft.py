@@ -20,6 +20,7 @@ from tasks.options import ABLATIONS, FEATURES, SPAN_POOLINGS
 from training.choices import ENGINES, PRECISIONS
 from training.commandline import Parser, guarded, positive, rate, run_directory
 from training.recipe import Recipe, load_recipe
+from training.runs import IDENTITY, content_hash, hashes_of, model_hashes, saved_recipe
 
 HERE = Path(__file__).parent
 DEFAULT_RECIPE = HERE / "recipes" / "tft" / "full.toml"
@@ -105,7 +106,6 @@ def prepare(flags: argparse.Namespace, recipe: Recipe, corpus: Path, folder: Pat
     from minbert.pretrained import fetch
     from minbert.weights import load_encoder
     from training.engines import make_engine
-    from training.runs import IDENTITY, content_hash, hashes_of, model_hashes
 
     weights = fetch(recipe.weights)
     identity = {"corpus": content_hash(corpus), "weights": model_hashes(weights), "seed": recipe.seed,
@@ -146,7 +146,7 @@ def run(flags: argparse.Namespace) -> int:
     from training.program import Program  # late: a wrong flag or recipe should not wait for torch
 
     choices = {name: getattr(flags, name) for name in ("method", "extractor", "held_out", "limit")}
-    text = f"# --corpus {corpus.absolute()} {json.dumps(choices)}\n" + Program.saved_recipe(recipe, corpus, None)
+    text = f"# --corpus {corpus.absolute()} {json.dumps(choices)}\n" + saved_recipe(recipe, corpus, None)
     directory = run_directory(flags, recipe, text)
     # Built first, because it sets the process up (threads, precision) and refuses a missing GPU before any work.
     program = Program(recipe, directory / "corpus", directory, None, flags.use_gpu, not flags.no_progress,

@@ -8,8 +8,6 @@ The flags are the course's; each overrides a field of the recipe.
 """
 import argparse
 import dataclasses
-import os
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from corpora.near import near
 from training.choices import COMBINERS, COURSE_TASKS, ENGINES, PRECISIONS
 from training.commandline import Parser, fraction, guarded, positive, rate, require_writable, run_directory
 from training.recipe import USUAL_TASKS, Recipe, load_recipe
+from training.runs import recorded, saved_recipe
 
 HERE = Path(__file__).parent
 DEFAULT_RECIPE = HERE / "recipes" / "default.toml"
@@ -167,18 +166,6 @@ def data_directory(flags: argparse.Namespace, recipe: Recipe) -> Path:
     return GENERATED
 
 
-def recorded(folder: Path) -> tuple[Path, int | None]:
-    """Return what a run's recipe.toml says of its command: the data folder, and the limit."""
-    first = (folder / "recipe.toml").read_text(encoding="utf-8").split("\n")[0]
-    match = re.fullmatch(r"# --data (.*?)(?: --limit (\d+))?", first)
-    if match is None:
-        raise ValueError(f"{folder / 'recipe.toml'}:1: does not name the run's data; pass --data")
-    path = match[1]
-    if path.startswith("hex:"):
-        path = os.fsdecode(bytes.fromhex(path.removeprefix("hex:")))
-    return Path(path), int(match[2]) if match[2] else None
-
-
 def evaluate(flags: argparse.Namespace):
     """Score a run's model on the data that it recorded, or on others. The results are written beside the run's own."""
     if flags.checkpoint is None:
@@ -227,7 +214,7 @@ def train(flags: argparse.Namespace):
             require_writable(path)
     from training.program import Program
 
-    text = Program.saved_recipe(recipe, data, flags.limit)
+    text = saved_recipe(recipe, data, flags.limit)
     program = Program(recipe, data, run_directory(flags, recipe, text), flags.limit, flags.use_gpu,
                       not flags.no_progress, flags.engine)
     shared = Path("predictions") if flags.out is None and set(COURSE_TASKS) & recipe.tasks.keys() else None

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from corpora.messages import error_line, printable
 from corpora.processes import end_with
+from training.progress import Interrupted
 from training.recipe import Recipe
 
 # What other programs call our flags.
@@ -53,10 +54,7 @@ def guarded(run: Callable[[argparse.Namespace], int], flags: argparse.Namespace)
         print("interrupted before a state was saved; the same command starts where the last saved state is, if any",
               file=sys.stderr)
         return 130
-    except Exception as error:
-        # Late, and by name: the class is defined beside the trainer, which imports torch.
-        if type(error).__name__ != "Interrupted":
-            raise
+    except Interrupted as error:
         print(printable(str(error)), file=sys.stderr)
         return 130
     finally:
@@ -107,7 +105,7 @@ def run_directory(flags: argparse.Namespace, recipe: Recipe, text: str) -> Path:
     Args:
         flags: of the command.
         recipe: names the folder.
-        text: says what the run is (Program.saved_recipe).
+        text: says what the run is (training.runs.saved_recipe).
     """
     base = flags.out or Path("runs") / recipe.name
     number, candidate = 1, base

@@ -31,7 +31,7 @@ from training.data import SPLITS, load_data
 from training.distributed import join
 from training.engines import make_engine
 from training.evaluate import Metric, leaderboard_score, measure, predict, table
-from training.recipe import Recipe, recipe_to_toml
+from training.recipe import Recipe
 from training.runs import check_identity, content_hash, environment, hashes_of, model_hashes, only_process
 from training.seeds import seed_of
 from training.trainer import MultitaskModel, Trainer
@@ -127,20 +127,6 @@ class Program:
             torch.cuda.set_device(self.device)
         keep_freed_memory()
 
-    @staticmethod
-    def saved_recipe(recipe: Recipe, data: Path, limit: int | None) -> str:
-        """Return the text that says what a run is: the resolved recipe, and what the command adds to it.
-
-        Args:
-            recipe: resolved.
-            data: the folder of its files.
-            limit: on every file.
-        """
-        path = str(data.absolute())
-        if not path.isprintable():  # not UTF-8, or with a line break: TOML has no place for such names
-            path = "hex:" + os.fsencode(path).hex()
-        return f"# --data {path}" + (f" --limit {limit}" if limit else "") + "\n" + recipe_to_toml(recipe)
-
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Hold the run's folder: a second process is refused. Of several processes of one run, the first holds it."""
@@ -156,7 +142,7 @@ class Program:
         return True
 
     def train(self, text: str):
-        """Train the recipe and save the result. text: what `saved_recipe` returned."""
+        """Train the recipe and save the result. text: of training.runs.saved_recipe."""
         if not self.world.first:
             self.world.wait()  # the first process fetches, the others find it there
         model_directory = fetch(self.recipe.weights)

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
@@ -16,12 +17,39 @@ from pathlib import Path
 from typing import Any
 
 from corpora.files import write_json
+from training.recipe import Recipe, recipe_to_toml
 
 IDENTITY = "identity.json"
 LOCK = "run.lock"
 WRITTEN = (LOCK, IDENTITY, "recipe.toml", "metrics.jsonl", "results.json", "predictions", "encoder", "corpus",
            "state.json", "model.safetensors")
 LIBRARIES = ("torch", "numpy", "scipy", "tokenizers", "safetensors")
+
+
+def saved_recipe(recipe: Recipe, data: Path, limit: int | None) -> str:
+    """Return the text that says what a run is: the resolved recipe, and what the command adds to it.
+
+    Args:
+        recipe: resolved.
+        data: the folder of its files.
+        limit: on every file.
+    """
+    path = str(data.absolute())
+    if not path.isprintable():  # not UTF-8, or with a line break: TOML has no place for such names
+        path = "hex:" + os.fsencode(path).hex()
+    return f"# --data {path}" + (f" --limit {limit}" if limit else "") + "\n" + recipe_to_toml(recipe)
+
+
+def recorded(folder: Path) -> tuple[Path, int | None]:
+    """Return what `saved_recipe` wrote of a run's command: the data folder, and the limit."""
+    first = (folder / "recipe.toml").read_text(encoding="utf-8").split("\n")[0]
+    match = re.fullmatch(r"# --data (.*?)(?: --limit (\d+))?", first)
+    if match is None:
+        raise ValueError(f"{folder / 'recipe.toml'}:1: does not name the run's data; pass --data")
+    path = match[1]
+    if path.startswith("hex:"):
+        path = os.fsdecode(bytes.fromhex(path.removeprefix("hex:")))
+    return Path(path), int(match[2]) if match[2] else None
 
 
 def content_hash(path: Path) -> str:
