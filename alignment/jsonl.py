@@ -90,9 +90,9 @@ def read_pharaoh(text: str, source_words: int, target_words: int, where: str) ->
     """
     links = []
     for part in text.split():
-        match = re.fullmatch(r"(\d+)-(\d+)", part)
+        match = re.fullmatch(r"([0-9]{1,9})-([0-9]{1,9})", part)
         if not match or int(match[1]) >= source_words or int(match[2]) >= target_words:
-            raise ValueError(f"{where}: found {part!r}; expected i-j with i below {source_words} and j below "
+            raise ValueError(f"{where}: found {part[:40]!r}; expected i-j with i below {source_words} and j below "
                              f"{target_words}")
         links.append((int(match[1]), int(match[2])))
     return links

@@ -84,14 +84,11 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the pickle protocol: not the reader's business
             tensors = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:
+    except Exception as error:  # a damaged pickle makes the unpickler raise any of a dozen kinds, IndexError among them
         what = _seems(path)
-        if "readable" in what:
+        if isinstance(error, pickle.UnpicklingError) and "readable" in what:
             what = "not a plain pickle of tensors, or damaged; only tensors are ever unpickled"
         raise ValueError(f"{path}: {what}") from None
-    except (safetensors.SafetensorError, RuntimeError, EOFError, OSError, KeyError, ValueError, AttributeError,
-            RecursionError):
-        raise ValueError(f"{path}: {_seems(path)}") from None
     if isinstance(tensors, dict) and isinstance(tensors.get("state_dict"), dict):
         tensors = tensors["state_dict"]
     if not isinstance(tensors, dict) or not all(isinstance(value, Tensor) for value in tensors.values()):

@@ -41,8 +41,8 @@ def load_state(directory: Path) -> tuple[dict[str, Tensor], dict] | None:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         name, expected = values.pop("tensors"), values.pop("sha256")
-        if Path(name).name != name:
-            raise ValueError(f"tensors is {name!r}")
+        if name != f"state-{values['stage']}-{values['step']}.safetensors":
+            raise ValueError("tensors is not the file of this stage and step")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path}: damaged ({error}); delete the folder to start anew") from None
     if not (directory / name).is_file() or content_hash(directory / name) != expected:
