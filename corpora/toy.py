@@ -238,10 +238,14 @@ def write_course_files(directory: Path, seed: int = 11711, train: int = 600, dev
             content = _table(["", "id", *names, *([label] if labelled else [])], records)
             name = f"{stem}-{split}{'' if labelled else '-student'}.csv"
             write_text(directory / name, content)
-    for split, part in _split(rows(inference_group, total, seed, "nli"), sizes).items():
-        content = "".join(json.dumps({"sentence1": premise, "sentence2": hypothesis, "gold_label": label}) + "\n"
-                          for premise, hypotheses in part for label, hypothesis in hypotheses.items())
-        write_text(directory / f"nli-{split}.jsonl", content)
+    # Under the names of SNLI's and MultiNLI's files too, for the recipes that train on one after the other.
+    files = {"nli": "nli-{}.jsonl", "snli": "snli_1.0_{}.jsonl", "multinli": "multinli_1.0_{}.jsonl"}
+    for stem, pattern in files.items():
+        for split, part in _split(rows(inference_group, total, seed, stem), sizes).items():
+            content = "".join(json.dumps({"sentence1": premise, "sentence2": hypothesis, "gold_label": label}) + "\n"
+                              for premise, hypotheses in part for label, hypothesis in hypotheses.items())
+            suffix = "dev_matched" if (stem, split) == ("multinli", "dev") else split
+            write_text(directory / pattern.format(suffix), content)
 
 
 def write_glue_files(directory: Path, seed: int = 11711, train: int = 200, dev: int = 60, test: int = 60):

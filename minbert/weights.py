@@ -262,8 +262,16 @@ def export(model: BertModel, tokenizer: BertTokenizer, directory: Path, sentence
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor]):
-    """Write tensors atomically. Raise OSError that names the file where that fails, say because the disk is full."""
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    """Write tensors atomically. Two names of one tensor become two copies in the file.
+
+    Raise OSError that names the file where that fails, say because the disk is full.
+    """
+    plain: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        one = tensor.detach().cpu().contiguous()
+        plain[name] = one.clone() if one.data_ptr() in seen else one
+        seen.add(one.data_ptr())
     try:
         write_atomically(path, lambda temporary: safetensors.torch.save_file(plain, temporary, {"format": "pt"}))
     except safetensors.SafetensorError as error:

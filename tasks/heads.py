@@ -61,6 +61,84 @@ class CosineLogit(nn.Module):
         return self.scale * cosine + self.offset
 
 
+class Trunk(nn.Module):
+    """Hold two layers that several pair tasks share: dropout, linear, ReLU, twice. Each task adds its own last layer.
+
+    Args:
+        size: numbers of a pair's features.
+        hidden_size: width of both layers.
+        dropout: probability, before each layer.
+
+    >>> Trunk(6, 4, 0.0)(torch.ones(2, 6)).shape
+    torch.Size([2, 4])
+    """
+
+    def __init__(self, size: int, hidden_size: int, dropout: float):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Dropout(dropout), nn.Linear(size, hidden_size), nn.ReLU(),
+                                    nn.Dropout(dropout), nn.Linear(hidden_size, hidden_size), nn.ReLU())
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map features [B, size] to [B, hidden_size]."""
+        return self.layers(features)
+
+
+class Exemplars(nn.Module):
+    """Hold labelled training sentences as vectors of the frozen encoder. Subclasses classify by cosines to them.
+
+    Args:
+        count: how many sentences; 0 where only the data say.
+        hidden_size: of the vectors.
+        classes: of the labels.
+    """
+
+    vectors: Tensor
+    labels: Tensor
+
+    def __init__(self, count: int, hidden_size: int, classes: int):
+        super().__init__()
+        self.hidden_size, self.classes = hidden_size, classes
+        self.resize(count)
+
+    def resize(self, count: int):
+        """Make room for other sentences. What was held is lost."""
+        device = self.vectors.device if "vectors" in self._buffers else None
+        self.register_buffer("vectors", torch.zeros(count, self.hidden_size, device=device))
+        self.register_buffer("labels", torch.zeros(count, dtype=torch.int64, device=device))
+
+    def hold(self, vectors: Tensor, labels: Tensor):
+        """Take the sentences. vectors: [N, H], labels: [N]."""
+        device = self.vectors.device
+        self.vectors, self.labels = vectors.to(device, torch.float32).clone(), labels.to(device)
+
+    def cosines(self, vectors: Tensor) -> Tensor:
+        """Compare [B, H] with the N sentences. Returns [B, N]."""
+        return F.normalize(vectors, dim=1) @ F.normalize(self.vectors, dim=1).T.to(vectors.dtype)
+
+
+class ExemplarClassifier(Exemplars):
+    """Classify by one linear layer over the N cosines and the N labels, side by side. See Exemplars for arguments."""
+
+    def __init__(self, count: int, hidden_size: int, classes: int):
+        super().__init__(count, hidden_size, classes)
+        self.linear = nn.Linear(2 * count, classes)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Map vectors [B, H] to logits [B, classes]."""
+        labels = self.labels.to(vectors.dtype).expand(len(vectors), -1)
+        return self.linear(torch.cat([self.cosines(vectors), labels], dim=1))
+
+
+class NearestExemplar(Exemplars):
+    """Classify by the nearest sentence. It has no parameters. See Exemplars for arguments."""
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Map vectors [B, H] to scores [B, classes]: the largest cosine to a sentence of each class."""
+        cosines = self.cosines(vectors)
+        best = cosines.new_full((len(vectors), self.classes), -torch.inf)
+        return best.scatter_reduce(1, self.labels.expand(len(vectors), -1), cosines, "amax")
+
+
 def feature_head(kind: str, size: int, outputs: int, hidden_size: int, dropout: float) -> nn.Module:
     """Build a head that maps [B, size] to [B, outputs].
 

@@ -15,6 +15,15 @@ def overall_score(sst_accuracy: float, para_accuracy: float, sts_pearson: float)
     return (sst_accuracy + para_accuracy + (sts_pearson + 1) / 2) / 3
 
 
+def mean_score(sst_accuracy: float, para_accuracy: float, sts_pearson: float) -> float:
+    """Compute the plain mean of the three, as some reports do. See `overall_score` for the arguments."""
+    return (sst_accuracy + para_accuracy + sts_pearson) / 3
+
+
+OVERALL = {"course": overall_score, "mean": mean_score}  # formulas by the name that a recipe gives
+FORMULAS = {"course": "(sst + para + (sts + 1) / 2) / 3", "mean": "(sst + para + sts) / 3"}
+
+
 def read_predictions(path: Path) -> list[tuple[str, float]]:
     """Read (id, prediction) of each row of a submission file, in file order. Raise ValueError with a bad row's line."""
     lines = list(read_lines(path))

@@ -19,7 +19,7 @@ class Objective(nn.Module):
     Args:
         options: of the task.
         classes: how many classes the question has; None for a graded question.
-        highest: the largest label. Labels are divided by it, so that targets lie between 0 and 1.
+        highest: the largest label. Divided by it, labels lie between 0 and 1.
     """
 
     reads: ClassVar[str] = "scores"  # scores [B], logits [B, outputs], or vectors [2B, H]
@@ -27,6 +27,7 @@ class Objective(nn.Module):
     def __init__(self, options: PairOptions, classes: int | None, highest: float):
         super().__init__()
         self.options, self.classes, self.highest = options, classes, highest
+        self.low, self.high = options.target_range
 
     @property
     def outputs(self) -> int:
@@ -43,11 +44,19 @@ class Objective(nn.Module):
         """
         raise NotImplementedError
 
+    def target(self, labels: Tensor) -> Tensor:
+        """Move labels [B] from 0..highest to the target range."""
+        return self.low + (self.high - self.low) * labels / self.highest
+
+    def label(self, scores: Tensor) -> Tensor:
+        """Move scores [B] from the target range to 0..highest: the inverse of `target`."""
+        return self.highest * (scores - self.low) / (self.high - self.low)
+
     def predict(self, scores: Tensor) -> Tensor:
         """Turn scores [B], or logits [B, outputs], into classes or labels [B] within the task's range."""
         if self.classes is None:
-            return (self.highest * scores).clamp(0, self.highest)
-        return (self.highest * scores).round().clamp(0, self.classes - 1).long()  # the nearest class
+            return self.label(scores).clamp(0, self.highest)
+        return self.label(scores).round().clamp(0, self.classes - 1).long()  # the nearest class
 
     def divergence(self, first: Tensor, second: Tensor) -> Tensor:
         """Say how far apart two outputs for the same batch are."""
@@ -62,7 +71,7 @@ class SquaredError(Objective):
 
     def loss(self, outputs: Tensor, labels: Tensor, groups: Tensor) -> Tensor:
         """Compute the mean squared error. See Objective.loss."""
-        return F.mse_loss(outputs, labels / self.highest)
+        return F.mse_loss(outputs, self.target(labels))
 
 
 class AbsoluteError(Objective):
@@ -70,7 +79,39 @@ class AbsoluteError(Objective):
 
     def loss(self, outputs: Tensor, labels: Tensor, groups: Tensor) -> Tensor:
         """Compute the mean absolute error. See Objective.loss."""
-        return F.l1_loss(outputs, labels / self.highest)
+        return F.l1_loss(outputs, self.target(labels))
+
+
+class BinaryCrossEntropy(Objective):
+    """Read one number as the probability of the label 1, or as a probability to bring to a graded label.
+
+    A logit becomes a probability by a sigmoid. A cosine without a scale of its own becomes one by its place in the
+    target range: (cos + 1) / 2 where the range is [-1, 1].
+    """
+
+    @property
+    def of_logits(self) -> bool:
+        """Tell whether scores are logits. Otherwise they are cosines."""
+        return self.options.head != "cosine" or self.options.cosine_logit
+
+    def loss(self, outputs: Tensor, labels: Tensor, groups: Tensor) -> Tensor:
+        """Compute the binary cross-entropy. See Objective.loss."""
+        wanted = labels.to(outputs.dtype) / self.highest
+        if self.of_logits:
+            return F.binary_cross_entropy_with_logits(outputs, wanted)
+        probability = (self.label(outputs) / self.highest).clamp(1e-6, 1 - 1e-6)
+        return F.binary_cross_entropy(probability, wanted)
+
+    def predict(self, scores: Tensor) -> Tensor:
+        """Return the likelier class, or the probability as a label. scores: [B]."""
+        return super().predict(scores.sigmoid() if self.of_logits else scores)
+
+    def divergence(self, first: Tensor, second: Tensor) -> Tensor:
+        """Compute the Kullback-Leibler divergence of two classes, both ways. Cosines are compared by their squares."""
+        if not self.of_logits:
+            return F.mse_loss(first, second)
+        return losses.symmetric_divergence(*(torch.stack([torch.zeros_like(logit), logit], dim=1)
+                                             for logit in (first, second)))
 
 
 class CrossEntropy(Objective):
@@ -196,6 +237,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "cross_entropy": CrossEntropy,
     "mse": SquaredError,
     "l1": AbsoluteError,
+    "bce": BinaryCrossEntropy,
     "bins": Bins,
     "hinge": Hinge,
     "cosent": CoSENT,

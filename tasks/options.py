@@ -6,7 +6,7 @@ This file imports no torch: a wrong recipe is answered at once.
 import dataclasses
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 from corpora.glue import LAYOUTS
@@ -20,12 +20,15 @@ SPAN_POOLINGS = ("max", "mean", "attentive")  # of a phrase's tokens
 PARTS = ("u", "v", "|u-v|", "u*v", "cos")  # of the features of a pair: tasks/heads.py has the functions
 ENCODINGS = ("siamese", "cross")
 HEADS = ("cosine", "linear", "mlp")
-CLASS_LOSSES = ("cross_entropy", "hinge", "mse", "l1", "cosent", "info_nce")  # of a two-class question
-SCORE_LOSSES = ("mse", "l1", "bins", "hinge", "cosent", "info_nce")  # of a graded question
+CLASS_LOSSES = ("cross_entropy", "bce", "hinge", "mse", "l1", "cosent", "info_nce")  # of a two-class question
+SCORE_LOSSES = ("mse", "l1", "bce", "bins", "hinge", "cosent", "info_nce")  # of a graded question
+TARGET_LOSSES = ("mse", "l1", "bce")  # losses that bring a score to the label, wherever target_range puts it
 SEVERAL_OUTPUTS = ("cross_entropy", "bins")  # losses whose head gives more than one number
 TRIPLET_OBJECTIVES = ("triplet", "contrastive")
 ABLATIONS = ("full", "sentence_only", "three_way", "binary")
 FEATURES = ("full", "simple")
+EXEMPLAR_HEADS = ("exemplars", "nearest")
+RANDOM_SOURCES = ("all", "aligned")
 
 Options = TypeVar("Options", bound="TaskOptions")
 
@@ -111,13 +114,18 @@ class SentimentOptions(TaskOptions):
 
     pooling: str = "pooler"
     classes: int = 5
-    head: str = "linear"  # linear, or mlp
+    head: str = "linear"  # linear, mlp; exemplars: the cosines to training sentences; nearest: the nearest one's class
+    exemplars: int = 100  # training sentences of each class, for the last two heads; 0 (nearest only): all of them
     label_smoothing: float = 0.0
 
     def __post_init__(self):
         super().__post_init__()
         require_between("classes", self.classes, 2, 1000)
-        require_one_of("head", self.head, ("linear", "mlp"))
+        require_one_of("head", self.head, ("linear", "mlp", *EXEMPLAR_HEADS))
+        require_between("exemplars", self.exemplars, 0 if self.head == "nearest" else 1, 1_000_000)
+        require(self.head not in EXEMPLAR_HEADS or (self.new_layers == 0 and self.pooling != "attentive"),
+                f"head '{self.head}' compares vectors of the frozen encoder; new_layers and pooling 'attentive' would "
+                "change them")
         require(0 <= self.label_smoothing < 1, f"label_smoothing is {self.label_smoothing!r}; expected 0 to below 1")
 
 
@@ -131,7 +139,10 @@ class PairOptions(TaskOptions):
     encoding: str = "siamese"  # each sentence on its own, or cross: both in one sequence
     combination: str = "u,v,|u-v|"  # the features of a siamese pair, for heads other than cosine
     head: str = "linear"  # cosine: the cosine itself; linear, mlp: layers over the combination
+    dropout_on: str = "features"  # of the pair, or vectors: of each sentence, before they are combined
+    trunk: str = ""  # tasks that name the same trunk share two layers below their own last one
     loss: str = "cross_entropy"
+    target_range: list[float] = field(default_factory=lambda: [0.0, 1.0])  # where mse, l1 and bce put the labels
     bins: int = 6  # of the loss "bins": evenly spaced from the lowest score to the highest
     margin: float = 1.0  # of the hinge loss
     temperature: float = 0.05  # of info_nce
@@ -144,10 +155,25 @@ class PairOptions(TaskOptions):
         require_one_of("head", self.head, HEADS)
         require_one_of("loss", self.loss, self.losses)
         parse_combination(self.combination)
+        require_one_of("dropout_on", self.dropout_on, ("features", "vectors"))
+        require(self.dropout_on == "features" or (self.head == "linear" and self.encoding == "siamese"
+                                                  and not self.trunk),
+                "dropout_on 'vectors' is for siamese pairs with the head 'linear' and no trunk")
         require(not (self.encoding == "cross" and self.head == "cosine"),
                 "head 'cosine' compares two vectors; a cross-encoded pair has one")
         require(not (self.encoding == "cross" and self.loss == "info_nce"),
                 "loss 'info_nce' compares vectors across pairs; use encoding 'siamese'")
+        require(not self.trunk or (self.head == "linear" and self.encoding == "siamese"),
+                "trunk: its tasks are siamese and have the head 'linear'")
+        low, high = self.target_range if len(self.target_range) == 2 else (0.0, 0.0)
+        require(-math.inf < low < high < math.inf,
+                f"target_range is {self.target_range!r}; expected two numbers, the lower first")
+        require([low, high] == [0, 1] or self.loss in TARGET_LOSSES,
+                f"target_range has no effect with loss '{self.loss}'; it is for {', '.join(TARGET_LOSSES)}")
+        require(self.head != "cosine" or -1 <= low < high <= 1,
+                f"target_range is {self.target_range!r}; a cosine lies between -1 and 1")
+        require(not (self.loss == "bce" and self.head != "cosine" and [low, high] != [0, 1]),
+                f"target_range is {self.target_range!r}; the sigmoid of a logit lies between 0 and 1")
         require(not (self.head == "cosine" and self.loss in SEVERAL_OUTPUTS and not self.cosine_logit),
                 f"a cosine is one number; the loss '{self.loss}' here needs several")
         require_between("bins", self.bins, 2, 1000)
@@ -161,7 +187,7 @@ class PairOptions(TaskOptions):
     @property
     def cosine_logit(self) -> bool:
         """Tell whether a cosine becomes the logit of a two-class question."""
-        return self.head == "cosine" and self.loss == "cross_entropy" and self.classes == 2
+        return self.head == "cosine" and self.loss in ("cross_entropy", "bce") and self.classes == 2
 
 
 @dataclass
@@ -236,7 +262,8 @@ class GlueOptions(PairOptions):
     @property
     def cosine_logit(self) -> bool:
         """Tell whether a cosine becomes the logit of a two-class question."""
-        return self.head == "cosine" and self.loss == "cross_entropy" and len(LAYOUTS[self.layout].names) == 2
+        return (self.head == "cosine" and self.loss in ("cross_entropy", "bce")
+                and len(LAYOUTS[self.layout].names) == 2)
 
 
 @dataclass
@@ -247,12 +274,15 @@ class PhraseOptions(TaskOptions):
     pooling: str = "max"
     ablation: str = "full"
     features: str = "full"  # [hs; ht; hs*ht; |hs-ht|], or simple: [hs; ht]
-    all_random_sources: bool = False  # random pairs take every phrase of s, not only the aligned ones
+    random_sources: str = "all"  # phrases of s that random pairs take: all (the paper), or the aligned ones
+    looks: int = 4  # of pooling "attentive": how many vectors a phrase has, side by side
 
     def __post_init__(self):
         super().__post_init__()
         require_one_of("ablation", self.ablation, ABLATIONS)
         require_one_of("features", self.features, FEATURES)
+        require_one_of("random_sources", self.random_sources, RANDOM_SOURCES)
+        require_between("looks", self.looks, 1, 100)
         require(self.new_layers == 0, "new_layers: transfer fine-tuning trains the encoder; expected 0")
 
     @classmethod

@@ -15,7 +15,7 @@ from corpora.examples import Example
 from minbert.bert import BertModel
 from minbert.config import BertConfig
 from minbert.tokenizer import BertTokenizer
-from tasks.heads import CosineLogit, combination_size, combine, feature_head
+from tasks.heads import CosineLogit, Trunk, combination_size, combine, feature_head
 from tasks.objectives import OBJECTIVES
 from tasks.options import PairOptions, parse_combination
 from tasks.task import Batch, Outputs, Task
@@ -33,11 +33,21 @@ class PairTask(Task):
         self.objective = OBJECTIVES[options.loss](options, self.classes, self.highest)
         self.parts = parse_combination(options.combination)
         size = combination_size(self.parts, self.hidden_size) if self.siamese else self.hidden_size
+        self.features = size  # numbers of a pair's features
+        self.trunk: Trunk | None = None  # shared with other tasks: see `share`
+        if options.trunk:
+            size = self.hidden_size
+        self.dropped_vectors = options.dropout_on == "vectors"
         self.head: nn.Module | None = None
         if options.head != "cosine":
-            self.head = feature_head(options.head, size, self.objective.outputs, self.hidden_size, self.dropout.p)
+            self.head = (nn.Linear(size, self.objective.outputs) if self.dropped_vectors else feature_head(
+                options.head, size, self.objective.outputs, self.hidden_size, self.dropout.p))
         elif options.cosine_logit:
             self.head = CosineLogit()
+
+    def share(self, trunk: Trunk):
+        """Compare pairs over a trunk from now on. It takes part in every task that has it, as the same module."""
+        self.trunk = trunk
 
     # ---- examples -> batch -------------------------------------------------------------------------------------------
 
@@ -69,8 +79,13 @@ class PairTask(Task):
             return F.cosine_similarity(u, v)
         if isinstance(self.head, CosineLogit):
             logit = self.head(F.cosine_similarity(u, v))
+            if self.objective.reads == "scores":
+                return logit
             return torch.stack([torch.zeros_like(logit), logit], dim=1)
-        return self._shaped(self.head(combine(u, v, self.parts)))
+        if self.dropped_vectors:
+            u, v = self.dropout(u), self.dropout(v)
+        features = combine(u, v, self.parts)
+        return self._shaped(self.head(features if self.trunk is None else self.trunk(features)))
 
     def _shaped(self, outputs: Tensor) -> Tensor:
         """Drop the last dimension of scores, [B, 1] -> [B]."""

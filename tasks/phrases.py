@@ -28,7 +28,7 @@ from minbert.tokenizer import BertTokenizer
 from tasks.encoding import encode
 from tasks.losses import symmetric_divergence
 from tasks.options import PhraseOptions
-from tasks.pooling import pool_spans
+from tasks.pooling import PENALTY_WEIGHT, SpanAttention, pool_spans
 from tasks.task import Task
 
 PARAPHRASE, IN_PARAPHRASE, RANDOM = 0, 1, 2
@@ -90,11 +90,12 @@ class PhraseOutputs:
 
     phrases: Tensor | None  # [P, 2 or 3]
     sentences: Tensor | None  # [sequences, 2]
+    penalty: Tensor  # a number that the loss adds: of attentive pooling, else 0
 
     def detach(self) -> "PhraseOutputs":
         """Cut the outputs off from the graph."""
-        return PhraseOutputs(*(None if values is None else values.detach()
-                               for values in (self.phrases, self.sentences)))
+        phrases, sentences = (None if values is None else values.detach() for values in (self.phrases, self.sentences))
+        return PhraseOutputs(phrases, sentences, self.penalty.detach())
 
 
 def piece_spans(owners: Sequence[int], spans: Sequence[Span], length: int) -> dict[Span, Span]:
@@ -147,16 +148,15 @@ class Phrases(Task):
         super().__init__(name, tokenizer, config, options)
         self.attentive = None  # the pooling of the options is of phrases, and has scores of its own
         ablation, self.features = options.ablation, options.features
-        self.all_random_sources = options.all_random_sources
+        self.all_random_sources = options.random_sources == "all"
         self.phrasal = ablation != "sentence_only"
         self.sentential = ablation in ("full", "sentence_only")
         self.metric = "phrasal" if self.phrasal else "sentential"
         self.random_pairs = ablation != "binary"
-        size = self.hidden_size * (4 if self.features == "full" else 2)
+        self.attention = SpanAttention(self.hidden_size, options.looks) if self.pooling == "attentive" else None
+        size = self.hidden_size * (4 if self.features == "full" else 2) * (options.looks if self.attention else 1)
         self.phrase_head = nn.Linear(size, 2 if ablation == "binary" else 3) if self.phrasal else None
         self.sentence_head = nn.Linear(self.hidden_size, 2) if self.sentential else None
-        self.looks = nn.Sequential(nn.Linear(self.hidden_size, 64, bias=False), nn.Tanh(),
-                                   nn.Linear(64, 4, bias=False)) if self.pooling == "attentive" else None
         # Aligned phrases of the split last tokenized that are left out: cut by truncation, or of fewer than two tokens.
         self.cut_phrases = self.short_phrases = 0
 
@@ -322,20 +322,23 @@ class Phrases(Task):
         """Return the logits of both tasks."""
         output = encode(encoder, batch.tokens, cls_only=not self.phrasal)
         phrases = sentences = None
+        penalty = output.last_hidden_state.new_zeros(())
         if self.phrase_head is not None:
             hidden = output.last_hidden_state.flatten(0, 1)  # [B * T, H]
-            scores = self.looks(hidden) if self.looks is not None else None
-            hs = pool_spans(hidden, batch.source, self.pooling, scores)
-            ht = pool_spans(hidden, batch.target, self.pooling, scores)
+            if self.attention is None:
+                hs, ht = (pool_spans(hidden, spans, self.pooling) for spans in (batch.source, batch.target))
+            else:
+                (hs, first), (ht, second) = self.attention(hidden, (batch.source, batch.target))
+                penalty = PENALTY_WEIGHT * (first + second) / 2
             parts = [hs, ht, hs * ht, (hs - ht).abs()] if self.features == "full" else [hs, ht]
             phrases = self.phrase_head(self.dropout(torch.cat(parts, dim=1)))
         if self.sentence_head is not None:
             sentences = self.sentence_head(self.dropout(output.last_hidden_state[:, 0]))
-        return PhraseOutputs(phrases, sentences)
+        return PhraseOutputs(phrases, sentences, penalty)
 
     def criterion(self, outputs: PhraseOutputs, batch: PhraseBatch) -> Tensor:
-        """Compute L_p + L_s, both cross-entropies."""
-        loss = torch.zeros((), device=batch.labels.device)
+        """Compute L_p + L_s, both cross-entropies, and add the penalty of attentive pooling."""
+        loss = outputs.penalty
         if outputs.phrases is not None and len(outputs.phrases):
             loss = loss + F.cross_entropy(outputs.phrases, batch.labels)
         if outputs.sentences is not None:

@@ -3,7 +3,7 @@
 Functions for [CLS], mean and maximum; a module for structured self-attention (Lin et al. 2017), which learns where to
 look. Padding never takes part. A sequence without tokens pools to zeros.
 """
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -96,28 +96,74 @@ def pool(output: BertOutput, mask: Tensor, kind: str) -> Tensor:
     return _FUNCTIONS[kind](output, mask)
 
 
-def pool_spans(hidden: Tensor, spans: Tensor, pooling: str, scores: Tensor | None = None) -> Tensor:
+def _tokens_of(spans: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """List the F tokens of P spans [P, 2].
+
+    Returns:
+        places [F], rows of the hidden states; owners [F], which span a token is of; offsets [P], where a span begins.
+    """
+    lengths = spans[:, 1] - spans[:, 0]
+    offsets = lengths.cumsum(0) - lengths
+    owners = torch.repeat_interleave(torch.arange(len(spans), device=spans.device), lengths)
+    places = torch.arange(len(owners), device=spans.device) - offsets[owners] + spans[owners, 0]
+    return places, owners, offsets
+
+
+def pool_spans(hidden: Tensor, spans: Tensor, pooling: str) -> Tensor:
     """Pool spans of tokens. Returns one vector a span, [P, H].
 
     Args:
         hidden: [N, H] hidden states of all tokens of a batch.
         spans: [P, 2] half-open ranges of rows of `hidden`, none empty.
-        pooling: max, mean or attentive.
-        scores: [N, r] of pooling "attentive": each of r looks is a softmax over the span's tokens (Lin et al. 2017).
-            The result is their mean.
+        pooling: max or mean.
     """
-    lengths = spans[:, 1] - spans[:, 0]
-    offsets = lengths.cumsum(0) - lengths
-    owners = torch.repeat_interleave(torch.arange(len(spans), device=hidden.device), lengths)
-    places = torch.arange(len(owners), device=hidden.device) - offsets[owners] + spans[owners, 0]  # [F]
-    if pooling in ("max", "mean"):
-        return F.embedding_bag(places, hidden, offsets, mode=pooling)
-    assert scores is not None
-    of_tokens = scores[places]  # [F, r]
-    # A shift leaves a softmax as it is. The span's own maximum keeps the exponentials in range.
-    highest = of_tokens.new_full((len(spans), of_tokens.shape[1]), -torch.inf)
-    highest = highest.scatter_reduce(0, owners[:, None].expand_as(of_tokens), of_tokens.detach(), "amax")
-    weights = (of_tokens - highest[owners]).exp()
-    weights = weights / torch.zeros_like(highest).index_add(0, owners, weights)[owners]
-    return hidden.new_zeros(len(spans), hidden.shape[1]).index_add(
-        0, owners, hidden[places] * weights.mean(dim=1, keepdim=True))
+    places, _, offsets = _tokens_of(spans)
+    return F.embedding_bag(places, hidden, offsets, mode=pooling)
+
+
+class SpanAttention(nn.Module):
+    """Pool spans by structured self-attention (Lin et al. 2017, eqs. 6 to 8), with all r rows side by side.
+
+    One row is plain self-attention, and has no penalty: there is nothing to keep it apart from.
+
+    Args:
+        hidden_size: of the hidden states.
+        rows: how many vectors a span has.
+        attention_size: inner width of the scores.
+    """
+
+    def __init__(self, hidden_size: int, rows: int, attention_size: int = 64):
+        super().__init__()
+        self.first = nn.Linear(hidden_size, attention_size, bias=False)  # W_s1
+        self.second = nn.Linear(attention_size, rows, bias=False)  # W_s2
+
+    def forward(self, hidden: Tensor, groups: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
+        """Pool several groups of spans of the same hidden states.
+
+        Args:
+            hidden: [N, H].
+            groups: spans [P, 2] each, half-open ranges of rows of `hidden`, none empty.
+
+        Returns:
+            For each group the vectors [P, r * H], and the mean of ||A A^T - I||^2 over its spans.
+        """
+        scores = self.second(self.first(hidden).tanh())  # [N, r]
+        return [self._pool(hidden, spans, scores) for spans in groups]
+
+    def _pool(self, hidden: Tensor, spans: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+        places, owners, offsets = _tokens_of(spans)
+        of_tokens = scores[places]  # [F, r]
+        rows = of_tokens.shape[1]
+        # A shift leaves a softmax as it is. The span's own maximum keeps the exponentials in range.
+        highest = of_tokens.new_full((len(spans), rows), -torch.inf)
+        highest = highest.scatter_reduce(0, owners[:, None].expand_as(of_tokens), of_tokens.detach(), "amax")
+        weights = (of_tokens - highest[owners]).exp()
+        weights = weights / torch.zeros_like(highest).index_add(0, owners, weights)[owners]  # A, [F, r]
+        vectors = torch.cat([F.embedding_bag(places, hidden, offsets, mode="sum",
+                                             per_sample_weights=weights[:, row].to(hidden.dtype).contiguous())
+                             for row in range(rows)], dim=1)
+        if rows == 1 or not len(spans):
+            return vectors, vectors.new_zeros(())
+        products = (weights[:, :, None] * weights[:, None, :]).flatten(1)  # [F, r * r]
+        products = products.new_zeros(len(spans), rows * rows).index_add(0, owners, products)  # A A^T of each span
+        return vectors, (products - torch.eye(rows, device=products.device).flatten()).square().sum(dim=1).mean()

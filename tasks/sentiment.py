@@ -3,20 +3,24 @@
 SST-5 (Socher et al. 2013) asks for one of five classes, 0 very negative to 4 very positive; CFIMDB for one of two. One
 vector a sentence, dropout, a classifier. Metric: accuracy.
 """
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from corpora.course import labelled_examples
-from corpora.examples import Dataset
+from corpora.examples import Dataset, Example
 from corpora.tables import read_table
+from minbert.batch import by_length
 from minbert.bert import BertModel
 from minbert.config import BertConfig
 from minbert.tokenizer import BertTokenizer
-from tasks.heads import feature_head
+from tasks.encoding import TOKENS_PER_BATCH, evaluating
+from tasks.heads import ExemplarClassifier, Exemplars, NearestExemplar, feature_head
 from tasks.metrics import accuracy, macro_f1
 from tasks.options import SentimentOptions
 from tasks.task import Batch, Outputs, Task
@@ -32,7 +36,15 @@ class Sentiment(Task):
         super().__init__(name, tokenizer, config, options)
         self.classes: int = options.classes
         self.label_smoothing = options.label_smoothing
-        self.head = feature_head(options.head, self.hidden_size, self.classes, self.hidden_size, self.dropout.p)
+        self.exemplars = options.exemplars
+        count = options.exemplars * self.classes
+        self.head: nn.Module
+        if options.head == "exemplars":
+            self.head = ExemplarClassifier(count, self.hidden_size, self.classes)
+        elif options.head == "nearest":
+            self.head = NearestExemplar(count, self.hidden_size, self.classes)
+        else:
+            self.head = feature_head(options.head, self.hidden_size, self.classes, self.hidden_size, self.dropout.p)
 
     def read(self, path: Path, split: str) -> Dataset:
         """Read a file of the course. See Task.read."""
@@ -40,6 +52,27 @@ class Sentiment(Task):
         rows = read_table(path, ["id", "sentence"] + ([] if split == "test" else ["sentiment"]))
         return labelled_examples(path, rows, split, ("sentence",), "sentiment",
                                  lambda row: row.label("sentiment", labels))
+
+    @torch.no_grad()
+    def prepare(self, encoder: BertModel, examples: Sequence[Example], seed: str, device: torch.device):
+        """Embed the exemplars, where the head has some. See Task.prepare."""
+        if not isinstance(self.head, Exemplars):
+            return
+        chosen = list(examples)
+        if self.exemplars:
+            chosen = []
+            for label in range(self.classes):
+                candidates = [example for example in examples if example.label == label]
+                if len(candidates) < self.exemplars:
+                    raise ValueError(f"task {self.name}: {len(candidates)} training sentences of class {label}; "
+                                     f"expected the {self.exemplars} that the option exemplars asks for")
+                chosen += random.Random(f"{seed}/{label}").sample(candidates, self.exemplars)
+        vectors = torch.zeros(len(chosen), self.hidden_size)
+        with evaluating(encoder, self):
+            for indices in by_length([self.length(example) for example in chosen], TOKENS_PER_BATCH):
+                batch = self.collate([chosen[index] for index in indices]).to(device)
+                vectors[indices] = self.encode(encoder, batch.tokens)[0].float().cpu()
+        self.head.hold(vectors, torch.tensor([int(example.label or 0) for example in chosen]))
 
     def outputs(self, encoder: BertModel, batch: Batch) -> Outputs:
         """Return logits [B, classes]."""

@@ -217,6 +217,16 @@ class Task(nn.Module):
     def observe(self, outputs: Any, batch: Any):
         """Take note of a training batch's outputs. Most tasks need not."""
 
+    def prepare(self, encoder: BertModel, examples: Sequence[Any], seed: str, device: torch.device):
+        """Get ready for a stage whose encoder is frozen. Most tasks need not.
+
+        Args:
+            encoder: as it will stay.
+            examples: of the training set, tokenized.
+            seed: of what is drawn.
+            device: where.
+        """
+
     def predict_from(self, outputs: Any) -> Tensor:
         """Turn outputs into predictions [B]: classes or scores, as the prediction file writes them."""
         raise NotImplementedError

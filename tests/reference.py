@@ -59,7 +59,12 @@ def pair_loss(kind, outputs, labels, highest, classes, options):
         smoothing = options.get("label_smoothing", 0.0)
         return sum(-(1 - smoothing) * log_softmax(logits)[int(label)] - smoothing * sum(log_softmax(logits)) / classes
                    for logits, label in zip(outputs, labels, strict=True)) / count
-    targets = [label / highest for label in labels]
+    low, high = options["target_range"]
+    if kind == "bce":
+        wanted = [label / highest for label in labels]
+        return -sum(y * math.log(probability(score, options)) + (1 - y) * math.log(1 - probability(score, options))
+                    for score, y in zip(outputs, wanted, strict=True)) / count
+    targets = [low + (high - low) * label / highest for label in labels]
     if kind == "mse":
         return sum((score - target) ** 2 for score, target in zip(outputs, targets, strict=True)) / count
     if kind == "l1":
@@ -82,6 +87,12 @@ def pair_loss(kind, outputs, labels, highest, classes, options):
     return info_nce(outputs, [target >= options["positive_from"] for target in targets], options["temperature"])
 
 
+def probability(score, options):
+    """What binary cross-entropy reads a score as: a logit, or a cosine that has a place in the target range."""
+    low, high = options["target_range"]
+    return 1 / (1 + math.exp(-score)) if options["logit"] else min(1 - 1e-6, max(1e-6, (score - low) / (high - low)))
+
+
 def info_nce(pairs, positive, temperature):
     """Both ways round over the positive pairs; every sentence of the other side is a negative (all texts differ)."""
     total, count = 0.0, 0
@@ -101,6 +112,11 @@ def pair_prediction(kind, output, highest, classes, options, head):
     if kind == "bins":
         weights = [math.exp(value) for value in log_softmax(output)]
         return sum(weight * highest * number / (options["bins"] - 1) for number, weight in enumerate(weights))
+    low, high = options["target_range"]
+    if kind == "bce":
+        p = probability(output, options)
+        return int(p > 0.5) if classes else highest * p
+    output = (output - low) / (high - low)
     ranking = kind in ("hinge", "cosent", "info_nce")
     if classes is not None:
         if ranking:

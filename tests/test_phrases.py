@@ -9,9 +9,9 @@ from torch.testing import assert_close
 
 from minbert.bert import BertModel
 from tasks.losses import symmetric_divergence
-from tasks.options import ABLATIONS, SPAN_POOLINGS
+from tasks.options import ABLATIONS
 from tasks.phrases import IN_PARAPHRASE, PARAPHRASE, RANDOM, PhraseOutputs, piece_spans
-from tasks.pooling import pool_spans
+from tasks.pooling import SpanAttention, pool_spans
 
 
 def make(tokenizer, **options):
@@ -26,25 +26,48 @@ def examples(tiny_tokenizer, toy_directory):
     return found
 
 
-@pytest.mark.parametrize("pooling", SPAN_POOLINGS)
+@pytest.mark.parametrize("pooling", ["max", "mean"])
 def test_pooled_spans_equal_a_loop_and_so_do_their_gradients(pooling):
     torch.manual_seed(0)
     hidden = torch.randn(20, 6, dtype=torch.float64, requires_grad=True)
-    scores = torch.randn(20, 3, dtype=torch.float64) * 50
     spans = torch.tensor([[0, 2], [5, 6], [1, 12], [1, 12], [18, 20]])
     expected = []
     for start, end in spans.tolist():
-        rows = hidden[start:end]
-        expected.append({"max": lambda r=rows: r.amax(dim=0), "mean": lambda r=rows: r.mean(dim=0),
-                         "attentive": lambda r=rows, a=start, b=end: (scores[a:b].softmax(dim=0).T @ r).mean(dim=0)
-                         }[pooling]())
+        states = hidden[start:end]
+        expected.append(states.amax(dim=0) if pooling == "max" else states.mean(dim=0))
     expected = torch.stack(expected)
-    found = pool_spans(hidden, spans, pooling, scores)
+    found = pool_spans(hidden, spans, pooling)
     assert_close(found, expected)
     weights = torch.randn(5, 6, dtype=torch.float64)
     (a,) = torch.autograd.grad((found * weights).sum(), hidden)
     (b,) = torch.autograd.grad((expected * weights).sum(), hidden)
     assert_close(a, b)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_span_attention_is_lin_et_al_with_its_rows_side_by_side(rows):
+    """Eqs. 6 to 8, one span at a time; one row has no penalty."""
+    torch.manual_seed(0)
+    attention = SpanAttention(6, rows, attention_size=5).double()
+    with torch.no_grad():
+        attention.second.weight *= 100  # scores far apart: a softmax that overflows would show
+    hidden = torch.randn(20, 6, dtype=torch.float64, requires_grad=True)
+    groups = [torch.tensor([[0, 2], [5, 6], [1, 12], [1, 12], [18, 20]]), torch.tensor([[3, 9]])]
+    found = attention(hidden, groups)
+    for spans, (vectors, penalty) in zip(groups, found, strict=True):
+        expected, penalties = [], []
+        for start, end in spans.tolist():
+            states = hidden[start:end]
+            weights = (attention.second.weight @ (attention.first.weight @ states.T).tanh()).softmax(dim=1)  # A: [r, n]
+            expected.append((weights @ states).flatten())
+            penalties.append((weights @ weights.T - torch.eye(rows)).square().sum())
+        assert_close(vectors, torch.stack(expected))
+        assert_close(penalty, torch.stack(penalties).mean() if rows > 1 else torch.zeros((), dtype=torch.float64))
+        total = vectors.square().sum() + penalty
+        wanted = torch.stack(expected).square().sum() + (torch.stack(penalties).mean() if rows > 1 else 0)
+        for a, b in zip(torch.autograd.grad(total, [hidden, *attention.parameters()], retain_graph=True),
+                        torch.autograd.grad(wanted, [hidden, *attention.parameters()], retain_graph=True), strict=True):
+            assert_close(a, b)
 
 
 def test_word_spans_become_token_spans_and_cut_ones_are_left_out():
@@ -82,12 +105,14 @@ def token_texts(task, batch, spans):
     return [" ".join(task.tokenizer.vocabulary[i] for i in ids[a:b].tolist()) for a, b in spans.tolist()]
 
 
-def test_the_three_classes_are_made_as_the_paper_says(tiny_tokenizer, examples):
-    task = make(tiny_tokenizer)
+@pytest.mark.parametrize("random_sources", ["all", "aligned"])
+def test_the_three_classes_are_made_as_the_paper_says(tiny_tokenizer, examples, random_sources):
+    task = make(tiny_tokenizer) if random_sources == "all" else make(tiny_tokenizer, random_sources="aligned")
     task.train()
     batch = task.collate(examples[:10])
     counts = Counter(batch.labels.tolist())
-    assert 20 < counts[IN_PARAPHRASE] <= counts[PARAPHRASE] and 20 < counts[RANDOM] <= counts[PARAPHRASE]
+    assert 20 < counts[IN_PARAPHRASE] <= counts[PARAPHRASE] and counts[RANDOM] > 20
+    assert (counts[RANDOM] > counts[PARAPHRASE]) == (random_sources == "all")
     assert batch.sentence_labels.tolist() == [1] * 10 + [0] * 10
     sources, targets = token_texts(task, batch, batch.source), token_texts(task, batch, batch.target)
     for source, target, label, owner in zip(sources, targets, batch.labels.tolist(), batch.owners.tolist(),
@@ -97,11 +122,18 @@ def test_the_three_classes_are_made_as_the_paper_says(tiny_tokenizer, examples):
         aligned = {(" ".join(p for p, w in zip(pieces[0], example.owners[0], strict=True) if a <= w < b),
                     " ".join(p for p, w in zip(pieces[1], example.owners[1], strict=True) if c <= w < d))
                    for a, b, c, d in example.alignments}
-        assert source in {s for s, _ in aligned}
+        everything = {" ".join(p for p, w in zip(pieces[0], example.owners[0], strict=True) if a <= w < b)
+                      for a, b in example.phrases[0]}
+        assert source in (everything if label == RANDOM and random_sources == "all" else {s for s, _ in aligned})
         if label == PARAPHRASE:
             assert (source, target) in aligned
         if label == IN_PARAPHRASE:
             assert (source, target) not in aligned and target in " ".join(pieces[1])
+    if random_sources == "all":  # each phrase of s of two tokens or more, once
+        drawn = Counter(owner for label, owner in zip(batch.labels.tolist(), batch.owners.tolist(), strict=True)
+                        if label == RANDOM)
+        for owner, example in enumerate(examples[:10]):
+            assert drawn[owner] == sum(sum(a <= w < b for w in example.owners[0]) > 1 for a, b in example.phrases[0])
     # Every span lies within one sequence, source before its [SEP], target after.
     length = batch.tokens.input_ids.shape[1]
     for spans in (batch.source, batch.target):
@@ -197,7 +229,7 @@ def test_a_target_that_says_the_same_is_no_negative(tiny_tokenizer, tmp_path):
     same = ("the dog ran", "the dog was in the park", [[0, 2, 0, 2]])  # the target repeats the source's words
     random = ("in the park", "the dog and a hound", [[0, 3, 0, 2]])
     write_pairs(tmp_path / "t.jsonl", twice, same, random)
-    task = make(tiny_tokenizer, all_random_sources=True)
+    task = make(tiny_tokenizer, random_sources="all")
     found = task.read(tmp_path / "t.jsonl", "train").examples
     for example, words in zip(found, (8, 6, 5), strict=True):  # every two words of a target may be a negative
         example.phrases = (example.phrases[0], [(i, i + 2) for i in range(words - 1)])
@@ -218,12 +250,13 @@ def test_a_target_that_says_the_same_is_no_negative(tiny_tokenizer, tmp_path):
 
 def test_a_divergence_adds_up_both_tasks(tiny_tokenizer):
     torch.manual_seed(0)
-    first, second = (PhraseOutputs(torch.randn(5, 3), torch.randn(4, 2)) for _ in range(2))
+    first, second = (PhraseOutputs(torch.randn(5, 3), torch.randn(4, 2), torch.zeros(())) for _ in range(2))
     task = make(tiny_tokenizer)
     expected = symmetric_divergence(first.phrases, second.phrases) + symmetric_divergence(first.sentences,
                                                                                           second.sentences)
     assert_close(task.divergence(first, second), expected)
-    assert_close(task.divergence(PhraseOutputs(None, first.sentences), PhraseOutputs(None, second.sentences)),
+    first.phrases = second.phrases = None
+    assert_close(task.divergence(first, second),
                  symmetric_divergence(first.sentences, second.sentences))
 
 

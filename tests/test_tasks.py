@@ -21,6 +21,8 @@ from tasks.leaderboard import overall_score, read_predictions
 from tasks.options import CLASS_LOSSES, PARTS, POOLINGS, SCORE_LOSSES
 from tasks.registry import TASKS
 from tasks.task import Outputs
+from training.program import build_model
+from training.recipe import parse_recipe
 
 FILES = {"sentiment": "ids-sst", "paraphrase": "quora", "similarity": "sts"}
 
@@ -66,7 +68,8 @@ def check_pairs(task, encoder, directory, options, pooling="mean"):
     batch.groups = torch.arange(2 * len(examples))  # all texts differ
     loss_kind, head_kind = options["loss"], options["head"]
     full = {"bins": 6, "margin": task.objective.options.margin, "temperature": 0.05, "positive_from": 0.8,
-            "label_smoothing": 0.0, "threshold": 0.3, **options}
+            "label_smoothing": 0.0, "threshold": 0.3, "target_range": [0.0, 1.0],
+            "logit": head_kind != "cosine" or classes == 2, **options}
     if hasattr(task.objective, "threshold"):
         task.objective.threshold.fill_(0.3)
     with torch.no_grad():
@@ -82,8 +85,9 @@ def check_pairs(task, encoder, directory, options, pooling="mean"):
     for a, b in zip(u, v, strict=True):
         if head_kind == "cosine":
             score = reference.cosine(a, b)
-            if loss_kind == "cross_entropy":
-                score = [0.0, weights["scale"].item() * score + weights["offset"].item()]
+            if loss_kind in ("cross_entropy", "bce") and classes == 2:
+                score = weights["scale"].item() * score + weights["offset"].item()
+                score = [0.0, score] if loss_kind == "cross_entropy" else score
         else:
             numbers = reference.apply_head(weights, reference.feature_vector(a, b, full["combination"]))
             score = numbers if loss_kind in ("cross_entropy", "bins") else numbers[0]
@@ -118,6 +122,88 @@ def test_every_head_and_loss_of_similarity_equals_its_twin(encoder, tiny_tokeniz
             make_task("similarity", "similarity", tiny_tokenizer, TINY, choices)
         return
     check_pairs(make_task("similarity", "similarity", tiny_tokenizer, TINY, choices), encoder, toy_directory, choices)
+
+
+@pytest.mark.parametrize("choices", [
+    {"head": "cosine", "loss": "mse", "target_range": [-1.0, 1.0]},
+    {"head": "cosine", "loss": "bce", "target_range": [-1.0, 1.0]},
+    {"head": "linear", "loss": "mse", "target_range": [0.0, 5.0]},
+    {"head": "mlp", "loss": "l1", "target_range": [-3.0, 2.5]},
+    {"head": "linear", "loss": "mse", "dropout_on": "vectors"}], ids=str)
+def test_every_target_range_equals_its_twin(encoder, tiny_tokenizer, toy_directory, choices):
+    choices = {"combination": "u,v,u*v", **choices}
+    check_pairs(make_task("similarity", "similarity", tiny_tokenizer, TINY, choices), encoder, toy_directory, choices)
+
+
+def test_dropout_on_vectors_drops_each_sentence_before_they_are_combined(tiny_tokenizer):
+    task = make_task("paraphrase", "paraphrase", tiny_tokenizer, TINY,
+                     {"combination": "u*v", "dropout_on": "vectors", "loss": "bce", "dropout": 0.5}).double()
+    vectors = torch.randn(2000, 32, dtype=torch.float64)
+    torch.manual_seed(3)
+    u, v = (torch.nn.functional.dropout(half, 0.5) for half in vectors.chunk(2))
+    torch.manual_seed(3)
+    assert_close(task.compare(vectors), (u * v) @ task.head.weight[0] + task.head.bias)
+    assert 0.2 < ((u * v) != 0).double().mean() < 0.3  # one mask a sentence: a quarter is left
+
+
+def test_tasks_of_a_trunk_share_two_layers_and_keep_a_last_one_each(tiny_tokenizer):
+    recipe = parse_recipe({"stage": [{"tasks": ["para", "sts"]}], "tasks": {
+        "para": {"combination": "u,v", "loss": "bce", "trunk": "pairs"},
+        "sts": {"combination": "u,v", "head": "linear", "trunk": "pairs"}}}, "r.toml")
+    model = build_model(recipe, TINY, BertModel(TINY), tiny_tokenizer).double().eval()
+    para, sts = model.tasks["para"], model.tasks["sts"]
+    assert para.trunk is sts.trunk and para.head is not sts.head
+    vectors = torch.randn(8, 32, dtype=torch.float64)
+    hidden = torch.cat(vectors.chunk(2), dim=1)
+    for layer in (1, 4):
+        linear = para.trunk.layers[layer]
+        hidden = (hidden @ linear.weight.T + linear.bias).clamp_min(0)
+    for task in (para, sts):
+        assert_close(task.compare(vectors), hidden @ task.head[1].weight[0] + task.head[1].bias)
+    names = [name for name, _ in model.named_parameters() if "trunk" in name]
+    assert len(names) == 4  # one set of parameters
+    with pytest.raises(ValueError, match="trunk 'pairs' .para, sts. have the combinations u,v and u,v,cos"):
+        parse_recipe({"stage": [{"tasks": ["para", "sts"]}], "tasks": {
+            "para": {"combination": "u,v", "trunk": "pairs"},
+            "sts": {"combination": "u,v,cos", "head": "linear", "trunk": "pairs"}}}, "r.toml")
+
+
+@pytest.mark.parametrize("head", ["exemplars", "nearest"])
+def test_exemplar_heads_are_cosines_to_training_sentences(encoder, tiny_tokenizer, toy_directory, head):
+    task = make_task("sentiment", "sst", tiny_tokenizer, TINY, {"head": head, "exemplars": 3}).double().train()
+    examples = task.read(toy_directory / "ids-sst-train.csv", "train").examples
+    task.tokenize(examples)
+    encoder.train()
+    task.prepare(encoder, examples, "seed", torch.device("cpu"))
+    assert encoder.training and task.training  # modes are as before
+    assert task.head.labels.tolist() == [label for label in range(5) for _ in range(3)]
+    encoder.eval(), task.eval()
+    chosen = task.head.vectors.clone()
+    task.prepare(encoder, examples, "seed", torch.device("cpu"))
+    assert torch.equal(chosen, task.head.vectors)  # the same sentences, and no dropout while they were embedded
+    batch = task.collate(examples[:7])
+    vectors = task.encode(encoder, batch.tokens)[0]
+    cosines = [[reference.cosine(vector, exemplar.double()) for exemplar in chosen] for vector in vectors]
+    outputs = task.outputs(encoder, batch).values
+    if head == "exemplars":
+        expected = torch.tensor([[*row, *task.head.labels.tolist()] for row in cosines], dtype=torch.float64)
+        assert_close(outputs, expected @ task.head.linear.weight.T + task.head.linear.bias)
+    else:
+        nearest = [int(task.head.labels[row.index(max(row))]) for row in cosines]
+        assert task.predict(encoder, batch).tolist() == nearest
+    with pytest.raises(ValueError, match="training sentences of class 0; expected the 3 that the option exemplars"):
+        task.prepare(encoder, [example for example in examples if example.label != 0], "seed", torch.device("cpu"))
+
+
+def test_the_nearest_of_all_training_sentences_is_the_sentence_itself(encoder, tiny_tokenizer, toy_directory):
+    task = make_task("sentiment", "sst", tiny_tokenizer, TINY, {"head": "nearest", "exemplars": 0}).double().eval()
+    examples = task.read(toy_directory / "ids-sst-train.csv", "train").examples
+    task.tokenize(examples)
+    task.prepare(encoder, examples, "seed", torch.device("cpu"))
+    assert task.head.vectors.shape == (len(examples), TINY.hidden_size)
+    labels = {tuple(example.ids[0]): example.label for example in examples}
+    predictions = task.predict(encoder, task.collate(examples)).tolist()
+    assert predictions == [labels[tuple(example.ids[0])] for example in examples]
 
 
 @pytest.mark.parametrize("choices", [

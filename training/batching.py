@@ -17,7 +17,7 @@ WINDOW = 64  # batches that are sorted by length together: enough to match lengt
 
 
 def epoch_batches(lengths: Sequence[int], batch_size: int, seed: str, token_budget: int | None = None,
-                  weights: Sequence[float] | None = None) -> list[list[int]]:
+                  weights: Sequence[float] | None = None, count: int | None = None) -> list[list[int]]:
     """Cut one epoch's order into batches of indices.
 
     Args:
@@ -25,14 +25,16 @@ def epoch_batches(lengths: Sequence[int], batch_size: int, seed: str, token_budg
         batch_size: examples of a batch.
         seed: of the epoch.
         token_budget: tokens of a batch, padding included, instead of batch_size.
-        weights: draw with replacement by these, as many as there are examples.
+        weights: draw with replacement by these.
+        count: examples of the epoch; by default as many as there are.
     """
     rng = random.Random(seed)
     if weights is None:
         order = list(range(len(lengths)))
         rng.shuffle(order)
+        order = order[:count]
     else:
-        order = rng.choices(range(len(lengths)), weights=weights, k=len(lengths))
+        order = rng.choices(range(len(lengths)), weights=weights, k=len(lengths) if count is None else count)
     batches = []
     for start in range(0, len(order), batch_size * WINDOW):
         window = sorted(order[start:start + batch_size * WINDOW], key=lambda index: lengths[index])
@@ -58,13 +60,15 @@ class TaskBatches:
         seed: of the stage and task.
         token_budget: tokens of a batch, instead of batch_size.
         balanced: draw every class equally often.
+        share: the fraction of the examples that an epoch has, drawn anew for each.
     """
 
     def __init__(self, task: TrainerTask, examples: Sequence[Example], batch_size: int, seed: str,
-                 token_budget: int | None = None, balanced: bool = False):
+                 token_budget: int | None = None, balanced: bool = False, share: float = 1.0):
         self.task, self.examples, self.seed = task, examples, seed
         self.batch_size, self.token_budget = batch_size, token_budget
         self.weights = balancing_weights(examples) if balanced else None
+        self.count = max(1, round(share * len(examples)))  # examples of an epoch
         self.lengths = array("i", (task.length(example) for example in examples))
         self.per_epoch = len(self._epoch(0))
         self._cached: tuple[int, list[list[int]]] = (-1, [])
@@ -73,7 +77,8 @@ class TaskBatches:
         self._start = (0, 0)
 
     def _epoch(self, epoch: int) -> list[list[int]]:
-        return epoch_batches(self.lengths, self.batch_size, f"{self.seed}/{epoch}", self.token_budget, self.weights)
+        return epoch_batches(self.lengths, self.batch_size, f"{self.seed}/{epoch}", self.token_budget, self.weights,
+                             self.count)
 
     def indices(self, number: int) -> list[int]:
         """Return the examples of batch `number`."""

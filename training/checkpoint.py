@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from corpora.files import write_json
 from minbert.weights import read_tensors, save_tensors
+from tasks.heads import Exemplars
 from training.runs import content_hash
 
 STATE = "state.json"
@@ -55,9 +56,22 @@ def save_model(path: Path, model: nn.Module):
     save_tensors(path, model.state_dict())
 
 
+def fit_exemplars(model: nn.Module, tensors: dict[str, Tensor]):
+    """Make room for as many exemplars as a saved model has: their number may come from the data.
+
+    Args:
+        model: encoder and tasks.
+        tensors: of the saved model, by the model's names.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, Exemplars) and (vectors := tensors.get(f"{name}.vectors")) is not None:
+            module.resize(len(vectors))
+
+
 def load_model(path: Path, model: nn.Module):
     """Load a checkpoint. Raise ValueError where a name or a shape differs: it fits its model exactly or not at all."""
     tensors = read_tensors(path)
+    fit_exemplars(model, tensors)
     expected = model.state_dict()
     missing, unexpected = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
     if missing or unexpected:

@@ -1,6 +1,8 @@
 """Predictions of a task over a set of examples, and what they are worth, with bootstrap intervals."""
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -9,7 +11,7 @@ from corpora.examples import Example
 from minbert.batch import by_length
 from minbert.bert import BertModel
 from tasks.encoding import TOKENS_PER_BATCH, evaluating
-from tasks.leaderboard import overall_score
+from tasks.leaderboard import FORMULAS, OVERALL
 from tasks.metrics import bootstrap_interval
 from tasks.task import Task
 from training.distributed import ALONE, World
@@ -81,17 +83,39 @@ def selection_score(tasks: dict[str, Task], results: dict[str, dict[str, Metric]
     return float(np.mean(values))
 
 
-def leaderboard_score(results: dict[str, dict[str, Metric]]) -> float | None:
-    """Return the course's score if all three of its tasks were measured."""
+def one_score(results: dict[str, dict[str, Metric]], formula: str) -> float | None:
+    """Return the one score over sst, para and sts, if all three were measured. formula: of tasks.leaderboard."""
     try:
-        return overall_score(results["sst"]["accuracy"].value, results["para"]["accuracy"].value,
-                             results["sts"]["pearson"].value)
+        return OVERALL[formula](results["sst"]["accuracy"].value, results["para"]["accuracy"].value,
+                                results["sts"]["pearson"].value)
     except KeyError:
         return None
 
 
-def table(results: dict[str, dict[str, Metric]], counts: dict[str, tuple[int, int]]) -> str:
-    """Lines of "task  metric  value [low, high]". counts: examples used and available."""
+def conflicts(log: Path) -> dict[str, dict[str, float]]:
+    """Say how often each pair of tasks pulled in opposite directions, from a run's metrics.jsonl.
+
+    Returns:
+        "para/sst" -> steps with both gradients, the share of them with a negative cosine, and the mean cosine. Empty
+        where the tasks' gradients were not kept apart.
+    """
+    cosines: dict[str, list[float]] = {}
+    with open(log, encoding="utf-8") as lines:
+        for line in lines:
+            for pair, cosine in json.loads(line).get("conflict", {}).items():
+                cosines.setdefault(pair, []).append(cosine)
+    return {pair: {"steps": len(values), "rate": float(np.mean(np.array(values) < 0)),
+                   "mean_cosine": float(np.mean(values))} for pair, values in cosines.items()}
+
+
+def table(results: dict[str, dict[str, Metric]], counts: dict[str, tuple[int, int]], formula: str) -> str:
+    """Lines of "task  metric  value [low, high]".
+
+    Args:
+        results: by task and metric.
+        counts: examples used and available.
+        formula: of the one score (tasks.leaderboard).
+    """
     lines = []
     for task, metrics in results.items():
         used, available = counts[task]
@@ -99,7 +123,7 @@ def table(results: dict[str, dict[str, Metric]], counts: dict[str, tuple[int, in
         for index, (name, metric) in enumerate(metrics.items()):
             lines.append(f"  {task if index == 0 else '':<13}{name:<10}{metric.value:7.4f}  "
                          f"[{metric.low:.4f}, {metric.high:.4f}]{'  ' + rows if index == 0 else ''}")
-    score = leaderboard_score(results)
+    score = one_score(results, formula)
     if score is not None:
-        lines.append(f"  {'score':<13}{'overall':<10}{score:7.4f}  (sst + para + (sts + 1) / 2) / 3")
+        lines.append(f"  {'score':<13}{'overall':<10}{score:7.4f}  {FORMULAS[formula]}")
     return "\n".join(lines)

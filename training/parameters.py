@@ -83,7 +83,8 @@ def optimizer_groups(encoder: BertModel, tasks: Sequence[nn.Module], lr: float, 
     for depth, named in sorted(by_depth.items()):
         for group in parameter_groups(named, weight_decay):
             groups.append({**group, "lr": lr * layer_decay ** (layers - depth)})
-    own = [(name, parameter) for task in tasks for name, parameter in task.named_parameters()]
-    for group in parameter_groups(own, weight_decay):
+    # By the parameter: two tasks may have one in common.
+    own = {parameter: name for task in tasks for name, parameter in task.named_parameters()}
+    for group in parameter_groups(((name, parameter) for parameter, name in own.items()), weight_decay):
         groups.append({**group, "lr": lr if head_lr is None else head_lr})
     return groups

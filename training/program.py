@@ -23,14 +23,17 @@ from minbert.config import BertConfig, SentenceSettings
 from minbert.pretrained import cache_directory, fetch
 from minbert.tokenizer import BertTokenizer
 from minbert.weights import export, load_encoder
+from tasks.heads import Trunk
+from tasks.leaderboard import FORMULAS
+from tasks.pair import PairTask
 from tasks.phrases import Phrases
 from tasks.registry import make_task
 from training import checkpoint
 from training.choices import COURSE_TASKS
-from training.data import SPLITS, load_data
+from training.data import SPLITS, load_data, sample
 from training.distributed import join
 from training.engines import make_engine
-from training.evaluate import Metric, leaderboard_score, measure, predict, table
+from training.evaluate import Metric, conflicts, measure, one_score, predict, table
 from training.recipe import Recipe
 from training.runs import check_identity, content_hash, environment, hashes_of, model_hashes, only_process
 from training.seeds import seed_of
@@ -49,6 +52,11 @@ def build_model(recipe: Recipe, config: BertConfig, encoder: BertModel, tokenize
     for name, settings in recipe.tasks.items():
         options = settings.options.filled(recipe.max_length, recipe.hidden_dropout_prob)
         tasks[name] = make_task(settings.kind, name, tokenizer, config, options)
+    for members in recipe.trunks().values():
+        sharing = [task for name, task in tasks.items() if name in members and isinstance(task, PairTask)]
+        trunk = Trunk(sharing[0].features, config.hidden_size, sharing[0].dropout.p)
+        for task in sharing:
+            task.share(trunk)
     return MultitaskModel(encoder, tasks)
 
 
@@ -228,62 +236,85 @@ class Program:
         outputs: (task, "dev" or "test") -> a second place for that file.
         shared: a folder for a third copy of the course's files. What another run left there is removed.
         """
-        results: dict[str, dict[str, Metric]] = {}
-        tested: dict[str, dict[str, Metric]] = {}
-        counts: dict[str, tuple[int, int]] = {}
-        written: list[Path] = []
-        warnings: list[str] = []
-        share = SharedFolder(shared) if shared is not None and self.world.first else None
-        for name, task in self.model.tasks_by_name().items():
-            for split in ("dev", "test"):
-                examples = getattr(self.data[name], split)
-                if not examples:
-                    continue
-                predictions = predict(task, self.model.encoder, examples, self.device, self.world)
-                if split == "dev":
-                    results[name] = measure(task, predictions, examples)
-                    counts[name] = (len(examples), len(examples))
-                    if self.world.first:  # with the gold labels: two runs can be compared without the data
-                        write_json(self.directory / "predictions" / f"{name}-dev.json", {
-                            "gold": [example.label for example in examples], "predictions": predictions.tolist()}, None)
-                elif examples[0].label is not None:  # a test set of our own making
-                    tested[name] = measure(task, predictions, examples)
-                if task.classes is not None and predictions.ndim == 1 and len(set(predictions.tolist())) == 1 < len(
-                        predictions):
-                    warnings.append(f"task {name}: every {split} prediction is {predictions[0]}; nothing was learned")
-                places = [self.directory / "predictions" / task.prediction_file(split), outputs.get((name, split))]
-                if share is not None and name in COURSE_TASKS:
-                    places.append(share.place(f"{name}-{split}-output.csv"))
-                if task.prediction_header is None or not self.world.first:
-                    continue
-                for place in filter(None, places):
-                    task.write_predictions(place, examples, predictions)
-                    written.append(place)
-        if share is not None:
-            share.close(self.directory)
-        self.say(f"final, dev\n{table(results, counts)}")
-        if tested:
-            self.say(f"final, test\n{table(tested, {name: (len(self.data[name].test),) * 2 for name in tested})}")
-
-        def plain(measured: dict[str, dict[str, Metric]]) -> dict[str, Any]:
-            return {task: {name: dataclasses.asdict(metric) for name, metric in metrics.items()}
-                    for task, metrics in measured.items()}
-
+        predictions = {(name, split): predict(task, self.model.encoder, examples, self.device, self.world)
+                       for name, task in self.model.tasks_by_name().items() for split in ("dev", "test")
+                       if (examples := getattr(self.data[name], split))}
+        written = self._write_predictions(predictions, outputs, shared) if self.world.first else []
+        measured = {split: self._measured(predictions, split) for split in ("dev", "test")}
+        measured["train"] = self._train_scores()
+        warnings = [f"task {name}: every {split} prediction is {values[0]}; nothing was learned"
+                    for (name, split), values in predictions.items()
+                    if self.model.tasks_by_name()[name].classes is not None and values.ndim == 1
+                    and len(set(values.tolist())) == 1 < len(values)]
+        formula = self.recipe.overall
+        for split, results in measured.items():
+            if results:
+                counts = {name: len(getattr(self.data[name], split)) for name in results}
+                used = {name: (min(count, self.recipe.train_scored) if split == "train" else count, count)
+                        for name, count in counts.items()}
+                self.say(f"final, {split}\n{table(results, used, formula)}")
+        state = self.trainer.state if self.trainer is not None else None
         summary = {
             "recipe": self.recipe.name, "seed": self.recipe.seed, "weights": self.recipe.weights,
             "warnings": warnings, "identity": self.identity, **environment(),
-            "precision": self.trainer.state.precision if self.trainer is not None else "float32",
-            "examples_seen": self.trainer.state.seen if self.trainer is not None else {},
-            "overall": leaderboard_score(results), "training_seconds": round(self.training_seconds, 1),
-            "engine": self.engine.name, "rows": {name: count for name, (count, _) in counts.items()},
-            "dev": plain(results), "test": plain(tested),
+            "precision": state.precision if state is not None else "float32",
+            "examples_seen": state.seen if state is not None else {},
+            "conflicts": conflicts(self.trainer.log_path) if self.trainer is not None else {},
+            "overall": one_score(measured["dev"], formula), "overall_formula": FORMULAS[formula],
+            "training_seconds": round(self.training_seconds, 1), "engine": self.engine.name,
+            "rows": {name: len(self.data[name].dev) for name in measured["dev"]},
+            **{split: {task: {name: dataclasses.asdict(metric) for name, metric in metrics.items()}
+                       for task, metrics in results.items()} for split, results in measured.items()},
             "published": self.recipe.published}
         if self.world.first:
             write_json(self.directory / "results.json", summary)
         for warning in warnings:
             self.say(f"WARNING: {warning}")
-        if self.recipe.published:
-            self.say("published: " + ", ".join(f"{name} {value:g}" for name, value in self.recipe.published.items()))
+        for split, figures in self.recipe.published.items():
+            self.say(f"published, {split}: " + ", ".join(f"{name} {value:g}" for name, value in figures.items()))
         self.say(f"training took {self.training_seconds:,.0f} s; {len(written)} prediction files, "
                  f"the last {written[-1]}; run folder {self.directory}" if written else f"run folder {self.directory}")
         sys.stdout.flush()
+
+    def _measured(self, predictions: dict[tuple[str, str], Any], split: str) -> dict[str, dict[str, Metric]]:
+        """Measure a split of each task that has labels there. A test set of our own making has some."""
+        results = {}
+        for name, task in self.model.tasks_by_name().items():
+            examples = getattr(self.data[name], split)
+            if examples and examples[0].label is not None:
+                results[name] = measure(task, predictions[name, split], examples)
+        return results
+
+    def _train_scores(self) -> dict[str, dict[str, Metric]]:
+        """Measure a sample of each task's training set: beside the dev score it says how far the task is overfitted."""
+        results = {}
+        for name, task in self.model.tasks_by_name().items():
+            everything = self.data[name].train
+            if everything and self.recipe.train_scored:
+                examples = sample(everything, self.recipe.train_scored, f"{self.recipe.seed}/{name}/train-sample")
+                results[name] = measure(task, predict(task, self.model.encoder, examples, self.device, self.world),
+                                        examples)
+        return results
+
+    def _write_predictions(self, predictions: dict[tuple[str, str], Any], outputs: dict[tuple[str, str], Path],
+                           shared: Path | None) -> list[Path]:
+        """Write the prediction files. See `finish`. Returns the course's."""
+        written: list[Path] = []
+        share = SharedFolder(shared) if shared is not None else None
+        folder = self.directory / "predictions"
+        for (name, split), values in predictions.items():
+            task, examples = self.model.tasks_by_name()[name], getattr(self.data[name], split)
+            if split == "dev":  # with the gold labels: two runs can be compared without the data
+                write_json(folder / f"{name}-dev.json", {
+                    "gold": [example.label for example in examples], "predictions": values.tolist()}, None)
+            if task.prediction_header is None:
+                continue
+            places = [folder / task.prediction_file(split), outputs.get((name, split))]
+            if share is not None and name in COURSE_TASKS:
+                places.append(share.place(f"{name}-{split}-output.csv"))
+            for place in filter(None, places):
+                task.write_predictions(place, examples, values)
+                written.append(place)
+        if share is not None:
+            share.close(self.directory)
+        return written

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from corpora.near import near
-from tasks.options import DROPOUT, MAX_LENGTH, OPTIONS, TaskOptions
+from tasks.leaderboard import OVERALL
+from tasks.options import DROPOUT, EXEMPLAR_HEADS, MAX_LENGTH, OPTIONS, PairOptions, TaskOptions
 from training.choices import COMBINERS, PRECISIONS
 from training.mixing import DRAWN, MIXINGS, WHOLE
 from training.schedules import SCHEDULES
@@ -82,6 +83,7 @@ class Stage:
     cap: dict[str, int] = field(default_factory=dict)  # a task's size counts as at most this when tasks are drawn
     draws: int = 1  # tasks a step, where they are drawn
     balanced: list[str] = field(default_factory=list)  # tasks whose classes are drawn equally often
+    share: dict[str, float] = field(default_factory=dict)  # fraction of a task's set in an epoch, drawn anew for each
     loss_weights: dict[str, float] = field(default_factory=dict)  # factor on a task's loss; 1 where absent
     combine: str = "sum"  # how the tasks' gradients become one
     log_conflicts: bool = False  # keep the tasks' gradients apart, and log their cosines, for combine = "sum" too
@@ -120,11 +122,13 @@ class Stage:
         _finite(clip=self.clip, smart=self.smart, rdrop=self.rdrop, patience=self.patience,
                 stop_after_decreases=self.stop_after_decreases)
         _require(0 < self.ema_decay < 1, f"ema_decay is {self.ema_decay!r}; expected between 0 and 1")
-        for name in ("cap", "balanced", "loss_weights"):
+        for name in ("cap", "balanced", "loss_weights", "share"):
             unknown = [task for task in getattr(self, name) if task not in self.tasks]
             _require(not unknown, f"{name} names task '{', '.join(unknown)}', which is not of this stage")
         for task, weight in self.loss_weights.items():
             _require(0 <= weight < math.inf, f"loss_weights: {task} is {weight!r}; expected 0 or more")
+        for task, part in self.share.items():
+            _require(0 < part <= 1, f"share: {task} is {part!r}; expected above 0, at most 1")
         for task, size in self.cap.items():
             _require(size >= 1, f"cap: {task} is {size!r}; expected 1 or more")
         _require(self.mixing not in WHOLE or self.steps_per_epoch != "shortest",
@@ -159,6 +163,11 @@ class TaskRecipe:
     def __post_init__(self):
         _require(self.limit is None or self.limit >= 1, f"limit is {self.limit!r}; expected 1 or more")
 
+    @property
+    def prepared(self) -> bool:
+        """Tell whether the task's head is made of vectors of the frozen encoder."""
+        return getattr(self.options, "head", "") in EXEMPLAR_HEADS
+
 
 # What a recipe need not say: kind and files of the tasks by their usual names.
 USUAL_TASKS: dict[str, dict[str, Any]] = {
@@ -172,6 +181,9 @@ USUAL_TASKS: dict[str, dict[str, Any]] = {
             "test": ["sts-test-student.csv"]},
     "nli": {"kind": "inference", "train": ["nli-train.jsonl"], "dev": ["nli-dev.jsonl"]},
     "nli_triplets": {"kind": "inference_triplets", "train": ["nli-train.jsonl"], "dev": ["nli-dev.jsonl"]},
+    **{f"{name}{suffix}": {"kind": kind, "train": [f"{name}_1.0_train.jsonl"], "dev": [f"{name}_1.0_{dev}.jsonl"]}
+       for name, dev in (("snli", "dev"), ("multinli", "dev_matched"))
+       for suffix, kind in (("", "inference"), ("_triplets", "inference_triplets"))},
     "tft": {"kind": "phrases", "train": ["train.jsonl"], "dev": ["dev.jsonl"], "test": ["test.jsonl"]},
     **{name: {"kind": "glue", "layout": name, "train": [f"{folder}/train.tsv"], "dev": [f"{folder}/{dev}"],
               "test": [f"{folder}/{test}"]}
@@ -192,7 +204,8 @@ class Recipe:
     name: str
     about: str = ""
     source: str = ""  # what is reproduced, and where it was published
-    published: dict[str, float] = field(default_factory=dict)  # its dev figures: sst, para, sts, overall, ...
+    published: dict[str, dict[str, float]] = field(default_factory=dict)  # split -> sst, para, sts, overall, ...
+    overall: str = "course"  # the formula of the one score over sst, para and sts: course, or mean (of the three)
     weights: str = "all-MiniLM-L6-v2"  # a directory, a hub id, or the default model
     seed: int = 11711
     # What a task's options leave open. Longer sequences are cut, and counted.
@@ -201,6 +214,7 @@ class Recipe:
     encoder_dropout: float | None = None  # overrides the encoder's two dropout rates
     precision: str = "auto"  # of training: float32, medium, bfloat16, or the fastest by measurement
     dev_limit: int | None = 2000  # dev examples of a task after each epoch; at the end all are used
+    train_scored: int = 1000  # training examples of a task that are scored at the end: is it overfitted?
     tasks: dict[str, TaskRecipe] = field(default_factory=dict)
     stage: list[Stage] = field(default_factory=list)
 
@@ -220,10 +234,30 @@ class Recipe:
                                                f"{near(self.precision, PRECISIONS)}")
         _require(self.dev_limit is None or self.dev_limit >= 1,
                  f"dev_limit is {self.dev_limit!r}; expected 1 or more")
+        _require(self.overall in OVERALL, f"overall is {self.overall!r}; expected {' or '.join(OVERALL)}"
+                                          f"{near(self.overall, OVERALL)}")
+        _require(self.train_scored >= 0, f"train_scored is {self.train_scored!r}; expected 0 or more")
+        for split in self.published:
+            _require(split in ("train", "dev", "test"),
+                     f"published has the split '{split}'; expected train, dev or test")
         for stage in self.stage:
             for task in stage.tasks:
                 _require(task in self.tasks, f"unknown task '{task}'; known: {', '.join(self.tasks)}"
                                              f"{near(task, self.tasks)}")
+                _require(not self.tasks[task].prepared or stage.trainable == "heads",
+                         f"task '{task}' compares vectors of the frozen encoder; its stage needs trainable = 'heads'")
+        for trunk, tasks in self.trunks().items():
+            combinations = {options.combination for options in tasks.values()}
+            _require(len(combinations) == 1, f"the tasks of trunk '{trunk}' ({', '.join(tasks)}) have the combinations "
+                                             f"{' and '.join(sorted(combinations))}; expected one")
+
+    def trunks(self) -> dict[str, dict[str, PairOptions]]:
+        """Return each trunk's tasks with their options: trunk -> task -> options."""
+        result: dict[str, dict[str, PairOptions]] = {}
+        for name, task in self.tasks.items():
+            if isinstance(task.options, PairOptions) and task.options.trunk:
+                result.setdefault(task.options.trunk, {})[name] = task.options
+        return result
 
 
 def _matches(value: Any, annotation: Any) -> bool:

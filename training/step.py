@@ -4,6 +4,7 @@ A step is a function of (seed, stage, its number, batches drawn so far). Its dro
 projections are drawn from those. So a run that starts again at any step takes the same step.
 """
 import math
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -107,10 +108,10 @@ class StageSteps:
         freeze(self.encoder, stage.trainable)
         self.tasks: dict[str, TrainerTask] = {
             name: ShardedTask(self.models[name], world) if world.size > 1 else self.models[name] for name in trained}
-        self.sizes = {name: len(data[name].train) for name in trained}
         self.batches = {name: TaskBatches(task, data[name].train, stage.batch_size_of(name), f"{seed}/{name}",
-                                          stage.token_budget, name in stage.balanced)
+                                          stage.token_budget, name in stage.balanced, stage.share.get(name, 1.0))
                         for name, task in self.tasks.items()}
+        self.sizes = {name: batches.count for name, batches in self.batches.items()}
         self.per_epoch = steps_per_epoch(stage, self.batches)
         self.total = stage.epochs * self.per_epoch
         settings = stage.optimizer
@@ -122,10 +123,13 @@ class StageSteps:
         # A plain sum needs one collection, to which all tasks add. Keeping tasks apart needs one for each.
         self.apart = stage.combine not in ("sum", "mean") or stage.log_conflicts
         table = self.encoder.embeddings.word_embeddings
-        self.shared = SharedGradients([p for p in self.encoder.parameters() if p.requires_grad],
+        # A parameter of two tasks, such as a trunk's, is shared as the encoder's are.
+        owners = Counter(parameter for task in self.models.values() for parameter in task.parameters())
+        between = [parameter for parameter, count in owners.items() if count > 1]
+        self.shared = SharedGradients([p for p in self.encoder.parameters() if p.requires_grad] + between,
                                       len(trained) if self.apart else 1,
                                       table if engine.sparse and table.weight.requires_grad else None)
-        self.own = [parameter for task in self.models.values() for parameter in task.parameters()]
+        self.own = [parameter for parameter, count in owners.items() if count == 1]
 
     def training_mode(self):
         """Put what is trained into training mode, and what is frozen into evaluation mode."""

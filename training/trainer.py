@@ -21,7 +21,7 @@ from training import checkpoint
 from training.data import TaskData, sample
 from training.distributed import ALONE, World
 from training.engines import Engine
-from training.evaluate import leaderboard_score, measure, predict, selection_score, table
+from training.evaluate import measure, one_score, predict, selection_score, table
 from training.progress import Interrupted, Progress, interruptions
 from training.recipe import Recipe, Stage
 from training.step import StageSteps, StepState
@@ -138,11 +138,19 @@ class Trainer:
         title = stage.name or f"stage {state.stage + 1}"
         trained = [name for name in stage.tasks
                    if stage.trainable != "heads" or next(tasks[name].parameters(), None) is not None]
-        for name in set(stage.tasks) - set(trained):
-            self.say(f"{title}: task {name} has a head without parameters, so on a frozen encoder there is nothing to "
-                     "train; it is only evaluated")
+        for name in stage.tasks:
+            if name not in trained:
+                self.say(f"{title}: task {name} has a head without parameters, so on a frozen encoder there is nothing "
+                         "to train; it is only evaluated")
+        if stage.trainable == "heads":
+            self.engine.use("float32", self.model.encoder)
+            for name, task in tasks.items():
+                task.prepare(self.model.encoder, self.data[name].train, f"{self.recipe.seed}/{name}/exemplars",
+                             self.device)
         if not trained:
-            raise ValueError(f"{title}: nothing to train: the encoder is frozen, and no head has parameters")
+            if not any(recipe.prepared for recipe in (self.recipe.tasks[name] for name in stage.tasks)):
+                raise ValueError(f"{title}: nothing to train: the encoder is frozen, and no head has parameters")
+            return
         # SMART asks what a push of 1e-5 does. Any rounding of activations would drown it.
         self.engine.use("float32" if stage.smart else state.precision, self.model.encoder)
         steps = StageSteps(stage, self.model, trained, self.data, f"{self.recipe.seed}/{state.stage}", self.engine,
@@ -212,9 +220,10 @@ class Trainer:
         evaluation = self.evaluate(tasks, self.recipe.dev_limit)
         results = evaluation["results"]
         score = selection_score(tasks, results)
-        self.say(f"{title}, epoch {epoch} of {stage.epochs}: dev\n{table(results, evaluation['counts'])}")
+        self.say(f"{title}, epoch {epoch} of {stage.epochs}: dev\n"
+                 f"{table(results, evaluation['counts'], self.recipe.overall)}")
         self._log({"stage": state.stage, "step": state.step, "epoch": epoch, "score": score,
-                   "overall": leaderboard_score(results),
+                   "overall": one_score(results, self.recipe.overall),
                    "dev": {task: {name: dataclasses.asdict(metric) for name, metric in metrics.items()}
                            for task, metrics in results.items()}})
         state.decreases += state.last_score is not None and score < state.last_score
@@ -256,6 +265,7 @@ class Trainer:
 
     def _load(self, tensors: dict[str, torch.Tensor]):
         own = {name.removeprefix("model."): tensor for name, tensor in tensors.items() if name.startswith("model.")}
+        checkpoint.fit_exemplars(self.model, own)
         self.model.load_state_dict(own)
 
     def _load_optimizer(self, steps: StageSteps, tensors: dict[str, torch.Tensor]):
