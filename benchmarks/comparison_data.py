@@ -1,9 +1,10 @@
 """Writes the folder that docs/comparison.md was measured on: the published sets' ratio, at a fraction of their sizes.
 
     python -m benchmarks.comparison_data ../shared/data --out runs/comparison-data
+    python -m benchmarks.comparison_data ../shared/data --out runs/comparison-ma --fraction 8 --quora 17688
 
-The reports trained on 8,544 rows of SST, 141,507 of Quora, 6,041 of STS, 550,152 of SNLI and 392,703 of MultiNLI. A
-sixteenth of each is drawn. Of the two NLI sets there is less: all of SNLI's dev set (its test set is then the dev set)
+Lee and Yi trained on 8,544 rows of SST, 141,507 of Quora, 6,041 of STS, 550,152 of SNLI and 392,703 of MultiNLI. A
+sixteenth of each is drawn. Ma et al. had 17,688 rows of Quora, and an eighth is drawn for them. Of the two NLI sets there is less: all of SNLI's dev set (its test set is then the dev set)
 and 10,000 rows of MultiNLI's training set.
 """
 import argparse
@@ -21,7 +22,7 @@ from tasks.inference import read_pairs
 
 PUBLISHED = {"ids-sst-train.csv": 8544, "quora-train.csv": 141_507, "sts-train.csv": 6041,
              "snli_1.0_train.jsonl": 550_152, "multinli_1.0_train.jsonl": 392_703}
-DEV_PAIRS = 4000  # of Quora; 1,000 of each NLI set: enough to tell the rows apart
+DEV_PAIRS = 2000  # of Quora; 1,000 of each NLI set: enough to tell the rows apart
 NLI_LABELS = ("contradiction", "neutral", "entailment")
 
 
@@ -39,20 +40,23 @@ def nli_rows(examples: Sequence[Example]) -> list[str]:
                         "sentence2": example.sentences[1]}) for example in examples]
 
 
-def write_folder(data: Path, out: Path, fraction: int):
+def write_folder(data: Path, out: Path, fraction: int, quora: int):
     """Write the files.
 
     Args:
         data: the folder with cs224n, qqp and nli.
         out: the folder for the files.
         fraction: a set becomes this many times smaller than the published one.
+        quora: rows of the published Quora set.
     """
-    sources = {"ids-sst-train.csv": data / "cs224n/ids-sst-train.csv", "ids-sst-dev.csv": data / "cs224n/ids-sst-dev.csv",
+    published = {**PUBLISHED, "quora-train.csv": quora}
+    sources = {"ids-sst-train.csv": data / "cs224n/ids-sst-train.csv",
+               "ids-sst-dev.csv": data / "cs224n/ids-sst-dev.csv",
                "quora-train.csv": data / "qqp/quora-train-merged2.csv", "quora-dev.csv": data / "cs224n/quora-dev.csv",
                "sts-train.csv": data / "cs224n/sts-train.csv", "sts-dev.csv": data / "cs224n/sts-dev.csv"}
     for name, source in sources.items():
         header, *rows = read_lines(source)
-        count = round(PUBLISHED[name] / fraction) if name in PUBLISHED else DEV_PAIRS
+        count = round(published[name] / fraction) if name in published else DEV_PAIRS
         chosen = drawn(rows, count, name)
         write_text(out / name, "\n".join([header, *chosen]) + "\n")
         print(f"{out / name}: {len(chosen):,} of {len(rows):,} rows")
@@ -61,7 +65,7 @@ def write_folder(data: Path, out: Path, fraction: int):
                  "multinli_1.0_dev_matched.jsonl": ("mnli/dev.jsonl", "dev")}
     for name, (file, split) in inference.items():
         rows = nli_rows(read_pairs(data / "nli" / file, split).examples)
-        chosen = drawn(rows, round(PUBLISHED[name] / fraction) if name in PUBLISHED else 1000, name)
+        chosen = drawn(rows, round(published[name] / fraction) if name in published else 1000, name)
         write_text(out / name, "\n".join(chosen) + "\n")
         print(f"{out / name}: {len(chosen):,} of {len(rows):,} pairs")
 
@@ -72,11 +76,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("data", type=Path, help="the folder with cs224n, qqp and nli")
     parser.add_argument("--out", type=Path, default=Path("runs/comparison-data"))
     parser.add_argument("--fraction", type=int, default=16, help="a set becomes this many times smaller")
+    parser.add_argument("--quora", type=int, default=PUBLISHED["quora-train.csv"], help="rows of the published Quora set")
     options = parser.parse_args(arguments)
     try:
-        if options.fraction < 1:
-            raise ValueError(f"--fraction {options.fraction}: expected 1 or more")
-        write_folder(options.data, options.out, options.fraction)
+        if options.fraction < 1 or options.quora < 1:
+            raise ValueError("--fraction and --quora: expected 1 or more")
+        write_folder(options.data, options.out, options.fraction, options.quora)
     except (ValueError, OSError) as error:
         print(error_line(error), file=sys.stderr)
         return 2
