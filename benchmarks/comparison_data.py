@@ -4,8 +4,8 @@
     python -m benchmarks.comparison_data ../shared/data --out runs/comparison-ma --fraction 8 --quora 17688
 
 Lee and Yi trained on 8,544 rows of SST, 141,507 of Quora, 6,041 of STS, 550,152 of SNLI and 392,703 of MultiNLI. A
-sixteenth of each is drawn. Ma et al. had 17,688 rows of Quora, and an eighth is drawn for them. Of the two NLI sets there is less: all of SNLI's dev set (its test set is then the dev set)
-and 10,000 rows of MultiNLI's training set.
+sixteenth of each is drawn. Ma et al. had 17,688 rows of Quora, and an eighth is drawn for them. Of the two NLI sets
+there is less: all of SNLI's dev set (its test set is then the dev set) and 10,000 rows of MultiNLI's training set.
 """
 import argparse
 import json
@@ -76,7 +76,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("data", type=Path, help="the folder with cs224n, qqp and nli")
     parser.add_argument("--out", type=Path, default=Path("runs/comparison-data"))
     parser.add_argument("--fraction", type=int, default=16, help="a set becomes this many times smaller")
-    parser.add_argument("--quora", type=int, default=PUBLISHED["quora-train.csv"], help="rows of the published Quora set")
+    parser.add_argument("--quora", type=int, default=PUBLISHED["quora-train.csv"],
+                        help="rows of the published Quora set")
     options = parser.parse_args(arguments)
     try:
         if options.fraction < 1 or options.quora < 1:
