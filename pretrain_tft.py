@@ -48,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--held_out", type=positive, help="pairs for dev, and as many for test (default: a tenth, at "
                                                           "most 50,000)")
     result.add_argument("--limit", type=positive, help="at most so many pairs of the corpus")
+    result.add_argument("--train_size", type=positive, help="at most so many of them for training, drawn by the seed")
     result.add_argument("--seed", type=int, help="of everything that is drawn (default: the recipe's)")
     result.add_argument("--epochs", type=positive, help="of every stage")
     result.add_argument("--steps_per_epoch", type=positive, help="instead of one pass over the corpus")
@@ -75,7 +76,10 @@ def override(recipe: Recipe, flags: argparse.Namespace) -> Recipe:
     task = recipe.tasks["tft"]
     options = {name: value for name in ("pooling", "features", "ablation")
                if (value := getattr(flags, name)) is not None}
-    tasks = {**recipe.tasks, "tft": dataclasses.replace(task, options=dataclasses.replace(task.options, **options))}
+    task = dataclasses.replace(task, options=dataclasses.replace(task.options, **options))
+    if flags.train_size is not None:
+        task = dataclasses.replace(task, limit=flags.train_size)
+    tasks = {**recipe.tasks, "tft": task}
     fields = {name: value for name in ("weights", "seed", "precision") if (value := getattr(flags, name)) is not None}
     return dataclasses.replace(recipe, **fields, stage=stages, tasks=tasks)
 

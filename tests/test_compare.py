@@ -1,6 +1,7 @@
 """The comparison of runs: its tests of differences against scipy and exact counts, and the program end to end."""
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from conftest import ROOT
 from scipy import stats
 
 from tasks.metrics import accuracy, pearson
-from training.compare import main, mcnemar, paired_bootstrap, williams
+from training.compare import labels_of, main, mcnemar, paired_bootstrap, williams
 
 
 def test_mcnemar_is_the_exact_binomial():
@@ -54,12 +55,20 @@ def test_recipes_over_seeds_make_one_table_and_finished_runs_are_kept(tmp_path, 
     assert main(arguments) == 0
     printed = capsys.readouterr().out
     table = (tmp_path / "comparison.md").read_text()
-    assert table in printed and table.count("\n") == 4
-    assert "| pcgrad | 2 |" in table and "±" in table and "(p " in table and "published test_sst" in table
+    assert table in printed
+    dev, train, test, formula = table.split("\n\n| ")[1:] + [table.splitlines()[-1]]
+    for part, figures in ((dev, ("0.738", "0.299", "0.415")), (train, ("0.989", "0.742", "0.882")),
+                          (test, ("0.531", "0.734", "0.329", "0.531"))):
+        (line,) = (line for line in part.splitlines() if line.startswith("| pcgrad | 2 |"))
+        assert all(f"| {figure} |" in line for figure in figures), line  # the published row beside ours
+    assert "±" in dev and "(p " in dev and "[0." in dev and formula == "overall: (sst + para + sts) / 3"
     rows = json.loads((tmp_path / "comparison.json").read_text())
-    assert set(rows[1]["p_values"]["sst accuracy"]) == {"bootstrap", "mcnemar"}
-    assert set(rows[1]["p_values"]["sts pearson"]) == {"bootstrap", "williams"}
-    assert (tmp_path / "comparison.csv").read_text().startswith("recipe,train_size,seeds,metric,mean")
+    assert set(rows[1]["p_values"]["dev sst accuracy"]) == {"bootstrap", "mcnemar"}
+    assert set(rows[1]["p_values"]["dev sts pearson"]) == {"bootstrap", "williams"}
+    means = rows[0]["means"]
+    assert means["dev overall"] == pytest.approx(
+        (means["dev sst accuracy"] + means["dev para accuracy"] + means["dev sts pearson"]) / 3)
+    assert (tmp_path / "comparison.csv").read_text().startswith("recipe,weights,train_size,seeds,score,mean")
     results = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("results.json")}
     assert len(results) == 4 and not list(tmp_path.rglob("state-*"))
     assert main(arguments) == 0
@@ -70,7 +79,34 @@ def test_a_learning_curve_runs_each_size(tmp_path, flags):
     assert main([str(ROOT / "recipes" / "glue" / "mrpc.toml"), "--seeds", "1", "--train_sizes", "10,20", "--out",
                  str(tmp_path), *flags]) == 0
     table = (tmp_path / "comparison.md").read_text()
-    assert "mrpc @ 10" in table and "mrpc @ 20" in table
+    assert "| mrpc @ 10 |" in table and "| mrpc @ 20 |" in table
+
+
+def test_transfer_recipes_run_with_several_weights_and_sizes(tmp_path, toy_directory, tiny_directory):
+    """A recipe of transfer fine-tuning goes to its own program; every weight and every size has its line."""
+    other = tmp_path / "other" / tiny_directory.name
+    shutil.copytree(tiny_directory, other)
+    recipe = ROOT / "recipes" / "tft" / "full.toml"
+    assert main([str(recipe), "--seeds", "1", "--corpus", str(toy_directory / "train.jsonl"), "--weights",
+                 str(tiny_directory), str(other), "--train_sizes", "10,all", "--parallel", "2", "--out", str(tmp_path / "runs"), "--",
+                 "--epochs", "1", "--steps_per_epoch", "1", "--held_out", "4"]) == 0
+    rows = json.loads((tmp_path / "runs" / "comparison.json").read_text())
+    assert [(row["weights"], row["train_size"]) for row in rows] == [
+        (str(tiny_directory), 10), (str(tiny_directory), None), (str(other), 10), (str(other), None)]
+    assert len({row["name"] for row in rows}) == 4 and rows[1]["name"].endswith("@ all")
+    table = (tmp_path / "runs" / "comparison.md").read_text()
+    line = next(line for line in table.split("test:")[1].splitlines() if line.startswith("| full"))
+    assert "| 0.981 |" in line and "| 0.999 |" in line  # the paper's test accuracies
+    seen = {folder.parent.name: json.loads((folder / "results.json").read_text()) for folder in
+            (tmp_path / "runs").glob("*/seed-*")}
+    assert len(seen) == 4
+
+
+def test_weights_are_named_by_what_tells_them_apart():
+    assert labels_of(["runs/a/encoder", "runs/b/encoder"]) == ["a-encoder", "b-encoder"]
+    assert labels_of(["all-MiniLM-L6-v2", "runs/b"]) == ["all-MiniLM-L6-v2", "b"]
+    with pytest.raises(ValueError, match="one is named twice"):
+        labels_of(["runs/a", "runs/a"])
 
 
 def test_a_failing_run_is_reported_and_the_others_stand(tmp_path, capsys, flags):
