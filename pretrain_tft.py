@@ -16,6 +16,7 @@ from pathlib import Path
 
 from alignment.choices import EXTRACTORS, METHODS
 from corpora.files import write_json, write_text
+from corpora.pairs import LAYOUTS, write_pairs
 from tasks.options import ABLATIONS, FEATURES, SPAN_POOLINGS
 from training.choices import ENGINES, PRECISIONS
 from training.commandline import Parser, guarded, positive, rate, run_directory
@@ -32,7 +33,9 @@ GENERATED_PAIRS = 3000
 def parser() -> argparse.ArgumentParser:
     """Build the command line."""
     result = Parser(description=__doc__.splitlines()[0])
-    result.add_argument("--corpus", type=Path, help="pairs (TSV), or aligned pairs (.jsonl, .wa, .phrases)")
+    result.add_argument("--corpus", type=Path, nargs="+",
+                        help="pairs (TSV), or aligned pairs (.jsonl, .wa, .phrases); with --layout one file or more")
+    result.add_argument("--layout", choices=LAYOUTS, help="of a corpus as it is distributed (corpora/pairs.py)")
     result.add_argument("--recipe", type=Path, help="TOML file (default: recipes/tft/full.toml; with no corpus, "
                                                     "recipes/tft/generated.toml)")
     result.add_argument("--weights", help="encoder to start from: a directory, a hub id, or all-MiniLM-L6-v2")
@@ -96,6 +99,21 @@ def generated_corpus() -> Path:
     return GENERATED
 
 
+def corpus_files(flags: argparse.Namespace) -> list[Path]:
+    """Return the corpus's files: those of --corpus, or the generated one. Raise ValueError where one is missing."""
+    if flags.corpus is None:
+        if flags.layout is not None:
+            raise ValueError("--layout has no effect without --corpus")
+        return [generated_corpus()]
+    for file in flags.corpus:
+        if not file.is_file():
+            raise ValueError(f"{file}: no such file; expected paraphrase pairs (TSV), aligned ones (JSON lines), or a "
+                             "file of the --layout")
+    if len(flags.corpus) > 1 and flags.layout is None:
+        raise ValueError(f"--corpus: found {len(flags.corpus)} files; expected one, or --layout")
+    return flags.corpus
+
+
 def prepare(flags: argparse.Namespace, recipe: Recipe, corpus: Path, folder: Path):
     """Align the corpus if that is not done yet, and write train.jsonl, dev.jsonl and test.jsonl into a folder.
 
@@ -144,13 +162,14 @@ def run(flags: argparse.Namespace) -> int:
     """Do what the flags say."""
     flags.recipe = flags.recipe or (DEFAULT_RECIPE if flags.corpus else GENERATED_RECIPE)
     recipe = override(load_recipe(flags.recipe), flags)
-    if flags.corpus is not None and not flags.corpus.is_file():
-        raise ValueError(f"{flags.corpus}: no such file; expected paraphrase pairs (TSV) or aligned ones (JSON lines)")
-    corpus = flags.corpus or generated_corpus()
+    files = corpus_files(flags)
     from training.program import Program  # late: a wrong flag or recipe should not wait for torch
 
     choices = {name: getattr(flags, name) for name in ("method", "extractor", "held_out", "limit")}
-    text = f"# --corpus {corpus.absolute()} {json.dumps(choices)}\n" + saved_recipe(recipe, corpus, None)
+    if flags.layout is not None:
+        choices["layout"] = flags.layout
+    named = " ".join(str(file.absolute()) for file in files)
+    text = f"# --corpus {named} {json.dumps(choices)}\n" + saved_recipe(recipe, files[0], None)
     directory = run_directory(flags, recipe, text)
     # Built first, because it sets the process up (threads, precision) and refuses a missing GPU before any work.
     program = Program(recipe, directory / "corpus", directory, None, flags.use_gpu, not flags.no_progress,
@@ -159,6 +178,10 @@ def run(flags: argparse.Namespace) -> int:
         raise ValueError("pretrain_tft.py runs as one process; it was started as several (torchrun)")
     with program.alone():
         if not program.finished():
+            corpus = files[0]
+            if flags.layout is not None:
+                corpus = directory / "corpus" / "pairs.tsv"
+                print(write_pairs(flags.layout, files, corpus))
             prepare(flags, recipe, corpus, directory / "corpus")
             program.train(text)
             program.finish({})

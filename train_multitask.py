@@ -12,7 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from corpora.layouts import FORMATS
 from corpora.near import near
+from corpora.tables import decimal
 from training.choices import COMBINERS, COURSE_TASKS, ENGINES, PRECISIONS
 from training.commandline import Parser, fraction, guarded, positive, rate, require_writable, run_directory
 from training.recipe import USUAL_TASKS, Recipe, load_recipe
@@ -22,6 +24,7 @@ HERE = Path(__file__).parent
 DEFAULT_RECIPE = HERE / "recipes" / "default.toml"
 GENERATED = Path("data") / "generated"
 GENERATED_EPOCHS = 3
+OWN = ("format", "separator", "columns", "labels", "dev_share")  # flags for files of one's own
 
 
 def parser() -> argparse.ArgumentParser:
@@ -52,6 +55,13 @@ def parser() -> argparse.ArgumentParser:
                         help="plain: train with the text in minbert/ alone; engine: with its faster twin")
     result.add_argument("--use_gpu", action="store_true", help="train on a GPU")
     result.add_argument("--no_progress", action="store_true", help="no progress bars")
+    own = result.add_argument_group("a file of your own, of one task (docs/own-data.md)")
+    own.add_argument("--format", choices=FORMATS, help="of the task's files")
+    own.add_argument("--separator", help="between columns, where it is no tab (tsv) or comma (csv)")
+    own.add_argument("--no_header", action="store_true", help="--columns gives places: sentence=2")
+    own.add_argument("--columns", nargs="+", metavar="OURS=THEIRS", help="what the files call the task's columns")
+    own.add_argument("--labels", nargs="+", metavar="WORD=LABEL", help="words that stand for labels, as in yes=1 no=0")
+    own.add_argument("--dev_share", type=fraction, help="draw this share of train for dev, instead of a dev file")
     for name in USUAL_TASKS:
         for split in ("train", "dev", "test"):
             result.add_argument(f"--{name}_{split}", nargs="+", metavar="FILE", help=argparse.SUPPRESS
@@ -60,6 +70,44 @@ def parser() -> argparse.ArgumentParser:
             result.add_argument(f"--{name}_{split}_out", type=Path, metavar="FILE", help=argparse.SUPPRESS
                                 if name not in COURSE_TASKS else f"predictions of task {name}, {split}")
     return result
+
+
+def pairs_of(texts: list[str], flag: str) -> dict[str, str]:
+    """Read texts such as a=b. flag: named by an error."""
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value) or name in pairs:
+            raise ValueError(f"--{flag} {text}: expected NAME=VALUE, each name once")
+        pairs[name] = value
+    return pairs
+
+
+def own_files(flags: argparse.Namespace, name: str) -> dict[str, Any]:
+    """Return the fields of a task that the flags for one's own files set. name: of the task."""
+    fields: dict[str, Any] = {}
+    if flags.dev_share is not None:
+        if getattr(flags, f"{name}_dev", None):
+            raise ValueError(f"--dev_share and --{name}_dev: expected one of them")
+        fields = {"dev_share": flags.dev_share, "dev": []}
+    if flags.format is None:
+        for flag in ("separator", "columns", "labels"):
+            if getattr(flags, flag) is not None:
+                raise ValueError(f"--{flag} has no effect without --format")
+        if flags.no_header:
+            raise ValueError("--no_header has no effect without --format")
+        return fields
+    labels = {}
+    for word, value in pairs_of(flags.labels or [], "labels").items():
+        number = decimal(value)
+        if number is None:
+            raise ValueError(f"--labels {word}={value}: expected a number after the =")
+        labels[word] = int(number) if number == int(number) else number
+    # Of files of one's own, there are those that one names.
+    given: dict[str, Any] = {split: [] for split in ("train", "dev", "test")
+                             if not getattr(flags, f"{name}_{split}", None)}
+    return {**given, **fields, "format": flags.format, "separator": flags.separator or "",
+            "header": not flags.no_header, "columns": pairs_of(flags.columns or [], "columns"), "labels": labels}
 
 
 def only_tasks(recipe: Recipe, names: list[str]) -> Recipe:
@@ -93,7 +141,7 @@ def refuse_flags_without_effect(recipe: Recipe, flags: argparse.Namespace):
                 raise ValueError(f"--{name}_{suffix}: there is no task {name}; tasks: {', '.join(recipe.tasks)}")
     if flags.option == "evaluate":
         idle = ["recipe", "weights", "train_size", "seed", "epochs", "batch_size", "steps_per_epoch", "lr",
-                "hidden_dropout_prob", "encoder_dropout", "combine", "precision",
+                "hidden_dropout_prob", "encoder_dropout", "combine", "precision", *OWN,
                 *(f"{name}_train" for name in recipe.tasks if name in USUAL_TASKS)]
     else:
         idle = ["checkpoint"]
@@ -124,9 +172,13 @@ def override(recipe: Recipe, flags: argparse.Namespace) -> Recipe:
         stages.append(dataclasses.replace(stage, **changes,
                                           optimizer=dataclasses.replace(stage.optimizer, **optimizer)))
     tasks = {}
+    if (any(getattr(flags, flag) is not None for flag in OWN) or flags.no_header) and len(recipe.tasks) != 1:
+        raise ValueError("--format, --columns, --labels and --dev_share are for the files of one task; name it "
+                         f"(--tasks); tasks: {', '.join(recipe.tasks)}")
     for name, task in recipe.tasks.items():
         changes = {split: [str(Path(file).absolute()) for file in files] for split in ("train", "dev", "test")
                    if (files := getattr(flags, f"{name}_{split}", None))}
+        changes = {**own_files(flags, name), **changes}
         if flags.train_size is not None:
             changes["limit"] = flags.train_size
         if flags.hidden_dropout_prob is not None:
@@ -176,7 +228,8 @@ def evaluate(flags: argparse.Namespace):
     weights = folder / "model.safetensors" if flags.checkpoint.is_dir() else flags.checkpoint
     recipe = override(load_recipe(folder / "recipe.toml"), flags)
     data, limit = recorded(folder) if flags.data is None else (flags.data, None)
-    if not data.is_dir():
+    files = [file for task in recipe.tasks.values() for file in (*task.train, *task.dev)]
+    if not data.is_dir() and not all(Path(file).is_absolute() for file in files):
         raise ValueError(f"{data}: no such folder; expected the run's data (name another with --data)")
     out = flags.out
     if out is None:

@@ -137,19 +137,22 @@ def read_table(path: Path, columns: Sequence[str], quoting: bool = True, header:
     return _named(path, split, columns, header, optional, broken, delimiter)
 
 
-def read_csv(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Row]:
-    """Read a comma-separated file with a header, whose quoted fields may hold commas and line breaks.
+def read_csv(path: Path, columns: Sequence[str], optional: Sequence[str] = (), delimiter: str = ",",
+             header: bool = True) -> Iterator[Row]:
+    """Read a comma-separated file, whose quoted fields may hold commas and line breaks.
 
     Args:
         path: the file.
         columns: names that must be there.
         optional: columns that may be missing; rows then hold "" for them.
+        delimiter: between fields, one character.
+        header: the first line names the columns.
     """
-    return _named(path, _comma_separated(path), columns, True, optional, None, ",")
+    return _named(path, _comma_separated(path, delimiter), columns, header, optional, None, delimiter)
 
 
-def _comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader((line + "\n" for line in read_lines(path)), strict=True)
+def _comma_separated(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader((line + "\n" for line in read_lines(path)), strict=True, delimiter=delimiter)
     first = 1
     try:
         for fields in reader:
@@ -159,14 +162,15 @@ def _comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise ValueError(f"{path}:{first}: {error}; expected comma-separated values with closed quotes") from None
 
 
-def _other_separator(line: list[str], delimiter: str) -> str:
-    """Say which other separator a header of one column seems to have."""
+def _separators(line: list[str], delimiter: str) -> str:
+    """Say what separates the columns of a header, and which other separator a header of one column seems to have."""
     names = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}
+    own = names.get(delimiter, repr(delimiter))
     counts = {other: line[0].count(other) for other in names if other != delimiter} if len(line) == 1 else {}
     best = max(counts, key=lambda other: counts[other], default="")
     if not best or not counts[best]:
-        return ""
-    return f"; the columns seem to be separated by {names[best]}, expected {names.get(delimiter, repr(delimiter))}"
+        return f" (separated by {own})"
+    return f"; the columns seem to be separated by {names[best]}, expected {own}"
 
 
 def _named(path: Path, rows: Iterable[tuple[int, list[str]]], columns: Sequence[str], header: bool,
@@ -182,7 +186,7 @@ def _named(path: Path, rows: Iterable[tuple[int, list[str]]], columns: Sequence[
         if missing:
             raise ValueError(f"{path}:1: no column {', '.join(missing)}; found " +
                              (", ".join(name or '""' for name in names[:12]) or "an empty header")
-                             + _other_separator(first[1], delimiter))
+                             + _separators(first[1], delimiter))
         for name in (*columns, *optional):
             if names.count(name) > 1:
                 raise ValueError(f"{path}:1: column {name} stands there {names.count(name)} times; expected once")

@@ -125,6 +125,10 @@ class Inference(PairTask):
         """Read labelled pairs. See Task.read."""
         return read_pairs(path, split)
 
+    def read_label(self, row: Row, column: str) -> float:
+        """Read a class by its name: contradiction, neutral or entailment."""
+        return row.label(column, LABELS)
+
     def metrics(self) -> dict[str, Callable[[np.ndarray, np.ndarray], float]]:
         """Return accuracy, the mean F1 of the classes, and both correlations."""
         return {"accuracy": accuracy, "macro_f1": lambda predictions, labels: macro_f1(predictions, labels, 3),

@@ -83,6 +83,9 @@ class TaskOptions:
     TaskOptions(max_length=64, dropout=0.1, pooling='max', new_layers=0)
     """
 
+    sentences: ClassVar[tuple[str, ...]] = ()  # columns of a file of one's own; empty: the task has formats of its own
+    label: ClassVar[str] = ""
+
     max_length: int | None = None  # tokens of a sequence; None: the recipe's
     dropout: float | None = None  # before the head; None: the recipe's hidden_dropout_prob
     pooling: str = "mean"  # token vectors -> sentence vector
@@ -111,6 +114,9 @@ class TaskOptions:
 @dataclass
 class SentimentOptions(TaskOptions):
     """Hold the options of a sentence classifier."""
+
+    sentences: ClassVar[tuple[str, ...]] = ("sentence",)
+    label: ClassVar[str] = "sentiment"
 
     pooling: str = "pooler"
     classes: int = 5
@@ -195,6 +201,8 @@ class ParaphraseOptions(PairOptions):
     """Hold the options of a yes-or-no question about two sentences."""
 
     losses: ClassVar[tuple[str, ...]] = CLASS_LOSSES
+    sentences: ClassVar[tuple[str, ...]] = ("sentence1", "sentence2")
+    label: ClassVar[str] = "is_duplicate"
 
 
 @dataclass
@@ -202,6 +210,8 @@ class SimilarityOptions(PairOptions):
     """Hold the options of a graded question about two sentences. The hinge ranks pairs, so its margin is small."""
 
     losses: ClassVar[tuple[str, ...]] = SCORE_LOSSES
+    sentences: ClassVar[tuple[str, ...]] = ("sentence1", "sentence2")
+    label: ClassVar[str] = "similarity"
     classes: ClassVar[int | None] = None
 
     head: str = "cosine"
@@ -214,6 +224,8 @@ class InferenceOptions(PairOptions):
     """Hold the options of the three-class question of natural language inference."""
 
     losses: ClassVar[tuple[str, ...]] = ("cross_entropy", "mse", "l1")
+    sentences: ClassVar[tuple[str, ...]] = ("sentence1", "sentence2")
+    label: ClassVar[str] = "gold_label"
     classes: ClassVar[int | None] = 3
 
 

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from corpora.disklist import DiskList
 from corpora.examples import Dataset, Example
 from corpora.files import write_text
+from corpora.layouts import CMU_SEPARATOR, FileLayout, read_own
+from corpora.tables import Row
 from minbert.batch import TokenBatch
 from minbert.bert import BertModel, BertOutput, Layer, initialize
 from minbert.config import BertConfig
@@ -116,6 +118,7 @@ class Task(nn.Module):
 
     metric: str  # the one that decides which epoch was best; higher is better
     classes: int | None = None  # None for a regression
+    highest = 1.0  # the largest label of a regression
     sequences_per_example = 1
 
     def __init__(self, name: str, tokenizer: BertTokenizer, config: BertConfig, options: TaskOptions):
@@ -123,6 +126,7 @@ class Task(nn.Module):
         options = options.filled()
         assert options.max_length is not None and options.dropout is not None
         self.name = name
+        self.options = options
         self.tokenizer = tokenizer
         self.max_length = min(options.max_length, config.max_position_embeddings)
         self.hidden_size = config.hidden_size
@@ -140,6 +144,26 @@ class Task(nn.Module):
             ValueError: with file and line, where the file makes no sense.
         """
         raise NotImplementedError
+
+    def read_own(self, path: Path, split: str, layout: FileLayout) -> Dataset:
+        """Read a file of the user's own. See `read`, and corpora.layouts."""
+        for word, value in layout.labels.items():
+            self._require_label(value, f"{path}: labels: {word}")
+        return read_own(path, split, layout, self.options.sentences, self.options.label, self.read_label)
+
+    def read_label(self, row: Row, column: str) -> float:
+        """Read the label in a column of a row: a class from 0, or a score."""
+        if self.classes is None:
+            return row.number(column, 0, self.highest)
+        return row.label(column, [str(label) for label in range(self.classes)])
+
+    def _require_label(self, value: float, where: str):
+        """Raise ValueError for a number that is no label of this task."""
+        if self.classes is None:
+            if not 0 <= value <= self.highest:
+                raise ValueError(f"{where} is {value!r}; expected a number from 0 to {self.highest:g}")
+        elif value not in range(self.classes):
+            raise ValueError(f"{where} is {value!r}; expected a class from 0 to {self.classes - 1}")
 
     def tokenize(self, examples: Any) -> int:
         """Fill in each example's token ids, once for all epochs. Returns how many examples max_length will cut.
@@ -241,11 +265,12 @@ class Task(nn.Module):
         """Return the metrics by name: functions of (predictions, labels)."""
         raise NotImplementedError
 
+    cmu_predictions = False  # write CMU's prediction files instead of the course's
     prediction_header: str | None = "id \t Prediction "  # None: nobody hands in this task's predictions
 
     def prediction_file(self, split: str) -> str:
         """Return the file's name in the run's predictions/."""
-        return f"{self.name}-{split}-output.csv"
+        return f"{self.name}-{split}-output.{'txt' if self.cmu_predictions else 'csv'}"
 
     def format_prediction(self, prediction: float) -> str:
         """Write a prediction as the course does."""
@@ -254,12 +279,18 @@ class Task(nn.Module):
     def write_predictions(self, path: Path, examples: Sequence[Example], predictions: np.ndarray):
         """Write the course's file: a header, then `{id} , {prediction} ` a row, in file order.
 
+        CMU's file has no header and no ids: `{prediction} ||| {sentence, in lower case}` a row.
+
         Args:
             path: the file.
             examples: give the ids.
             predictions: [B], in the order of the examples.
         """
-        lines = [self.prediction_header or ""] + [
-            f"{example.id} , {self.format_prediction(prediction)} "
-            for example, prediction in zip(examples, predictions, strict=True)]
+        written = [(example, self.format_prediction(prediction))
+                   for example, prediction in zip(examples, predictions, strict=True)]
+        if self.cmu_predictions:
+            lines = [f"{prediction} {CMU_SEPARATOR} {example.sentences[0].lower()}" for example, prediction in written]
+        else:
+            lines = [self.prediction_header or ""]
+            lines += [f"{example.id} , {prediction} " for example, prediction in written]
         write_text(path, "\n".join(lines) + "\n")

@@ -88,8 +88,8 @@ def test_transfer_recipes_run_with_several_weights_and_sizes(tmp_path, toy_direc
     shutil.copytree(tiny_directory, other)
     recipe = ROOT / "recipes" / "tft" / "full.toml"
     assert main([str(recipe), "--seeds", "1", "--corpus", str(toy_directory / "train.jsonl"), "--weights",
-                 str(tiny_directory), str(other), "--train_sizes", "10,all", "--parallel", "2", "--out", str(tmp_path / "runs"), "--",
-                 "--epochs", "1", "--steps_per_epoch", "1", "--held_out", "4"]) == 0
+                 str(tiny_directory), str(other), "--train_sizes", "10,all", "--parallel", "2", "--out",
+                 str(tmp_path / "runs"), "--", "--epochs", "1", "--steps_per_epoch", "1", "--held_out", "4"]) == 0
     rows = json.loads((tmp_path / "runs" / "comparison.json").read_text())
     assert [(row["weights"], row["train_size"]) for row in rows] == [
         (str(tiny_directory), 10), (str(tiny_directory), None), (str(other), 10), (str(other), None)]

@@ -130,7 +130,7 @@ def test_a_corpus_that_another_command_left_is_not_used(tmp_path, monkeypatch, t
 
 def test_an_evaluation_uses_the_runs_data_and_writes_beside(place, capsys):
     assert place("--out", "run", "--limit", 20) == 0
-    printed = capsys.readouterr().out.split("final, dev")[1].split("training took")[0]
+    printed = capsys.readouterr().out.split("final, dev")[1].split("final, train")[0]
     before = hashes(Path("run"))
     evaluate = ["--option", "evaluate", "--checkpoint", "run", "--no_progress"]
     assert train_multitask.main(evaluate) == 0

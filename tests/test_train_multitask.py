@@ -67,7 +67,7 @@ def test_evaluating_a_checkpoint_gives_the_same_predictions(trained, toy_directo
     cwd, printed = trained
     result = run("--option", "evaluate", "--checkpoint", "runs/default", "--data", toy_directory, "--out", "again",
                  cwd=cwd)
-    assert printed.split("final, dev")[1].split("training took")[0] in result.stdout
+    assert printed.split("final, dev")[1].split("final, train")[0] in result.stdout
     for name in SIX:
         assert (cwd / "again" / "predictions" / name).read_bytes() == (cwd / "predictions" / name).read_bytes()
 

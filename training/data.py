@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corpora.examples import Example, joined
+from corpora.layouts import split_off
 from tasks.task import Task
 from training.recipe import Recipe
 
@@ -52,8 +53,10 @@ def load_data(tasks: dict[str, Task], recipe: Recipe, directory: Path, limit: in
     for name, task in tasks.items():
         settings = recipe.tasks[name]
         parts: dict[str, Sequence[Example]] = {split: [] for split in SPLITS}
+        layout = settings.layout()
         for split in splits:
-            files = [directory / file for file in getattr(settings, split)]
+            drawn = split == "dev" and settings.dev_share > 0  # from train, whose files are then read for both
+            files = [directory / file for file in (settings.train if drawn else getattr(settings, split))]
             if split == "test" and files and not any(file.exists() for file in files):
                 say(f"{files[0]}: no such file; no test predictions for task {name}")
                 continue
@@ -61,9 +64,17 @@ def load_data(tasks: dict[str, Task], recipe: Recipe, directory: Path, limit: in
                 raise ValueError(f"task {name}: the recipe names no {split} file")
             datasets = []
             for file in files:
-                datasets.append(task.read(file, split))
-                say(datasets[-1].report())
+                labels = "train" if drawn else split
+                datasets.append(task.read(file, labels) if layout is None else task.read_own(file, labels, layout))
+                if not drawn or "train" not in splits:
+                    say(datasets[-1].report())
             parts[split] = joined([dataset.examples for dataset in datasets])
+            if settings.dev_share and split != "test":
+                train, dev = split_off(parts[split], settings.dev_share, f"{recipe.seed}/{name}/dev")
+                if not train:
+                    raise ValueError(f"{files[0]}: dev_share {settings.dev_share:g} leaves nothing to train on")
+                parts[split] = dev if split == "dev" else train
+                say(f"  task {name}: {len(parts[split]):,} of them for {split}, drawn with seed {recipe.seed}")
             count = limit if split != "train" or settings.limit is None else min(settings.limit, limit or 10**12)
             parts[split] = sample(parts[split], count, f"{recipe.seed}/{name}/{split}")
             too_long = task.tokenize(parts[split])

@@ -52,6 +52,7 @@ def build_model(recipe: Recipe, config: BertConfig, encoder: BertModel, tokenize
     for name, settings in recipe.tasks.items():
         options = settings.options.filled(recipe.max_length, recipe.hidden_dropout_prob)
         tasks[name] = make_task(settings.kind, name, tokenizer, config, options)
+        tasks[name].cmu_predictions = settings.format == "cmu"
     for members in recipe.trunks().values():
         sharing = [task for name, task in tasks.items() if name in members and isinstance(task, PairTask)]
         trunk = Trunk(sharing[0].features, config.hidden_size, sharing[0].dropout.p)
@@ -94,7 +95,7 @@ class SharedFolder:
         with suppress(OSError, ValueError, TypeError, KeyError):
             for name in json.loads(self.manifest.read_text(encoding="utf-8"))["files"]:
                 (folder / Path(name).name).unlink(missing_ok=True)
-        for path in folder.glob("*-output.csv"):
+        for path in [*folder.glob("*-output.csv"), *folder.glob("*-output.txt")]:
             path.unlink()
         self.manifest.unlink(missing_ok=True)  # until all files are there, the folder says nothing
 
@@ -311,7 +312,7 @@ class Program:
                 continue
             places = [folder / task.prediction_file(split), outputs.get((name, split))]
             if share is not None and name in COURSE_TASKS:
-                places.append(share.place(f"{name}-{split}-output.csv"))
+                places.append(share.place(task.prediction_file(split)))
             for place in filter(None, places):
                 task.write_predictions(place, examples, values)
                 written.append(place)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from corpora.layouts import FileLayout
 from corpora.near import near
 from tasks.leaderboard import OVERALL
 from tasks.options import DROPOUT, EXEMPLAR_HEADS, MAX_LENGTH, OPTIONS, PairOptions, TaskOptions
@@ -158,10 +159,34 @@ class TaskRecipe:
     dev: list[str] = field(default_factory=list)
     test: list[str] = field(default_factory=list)
     limit: int | None = None  # at most so many training examples, drawn with the recipe's seed
+    dev_share: float = 0.0  # without a dev file: this share of train is drawn for dev, with the recipe's seed
+    # Files of one's own (corpora/layouts.py). Empty: the task's usual format.
+    format: str = ""
+    separator: str = ""
+    header: bool = True
+    columns: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, float] = field(default_factory=dict)
     options: TaskOptions = field(default_factory=TaskOptions)  # of the class that OPTIONS names for the kind
 
     def __post_init__(self):
         _require(self.limit is None or self.limit >= 1, f"limit is {self.limit!r}; expected 1 or more")
+        _require(0 <= self.dev_share < 1, f"dev_share is {self.dev_share!r}; expected 0 to below 1")
+        _require(not (self.dev and self.dev_share), "dev and dev_share: expected one of them")
+        for name in ("separator", "columns", "labels"):
+            _require(self.format != "" or not getattr(self, name), f"{name} has no effect without a format")
+        _require(self.format != "" or self.header, "header has no effect without a format")
+        if self.format:
+            _require(bool(self.options.sentences), f"format: tasks of kind '{self.kind}' have formats of their own")
+            known = ["id", *self.options.sentences, self.options.label]
+            for name in self.columns:
+                _require(name in known, f"columns has '{name}'; known: {', '.join(known)}{near(name, known)}")
+            self.layout()
+
+    def layout(self) -> FileLayout | None:
+        """Return the layout of the task's files. None: the task's usual format."""
+        if not self.format:
+            return None
+        return FileLayout(self.format, self.separator, self.header, self.columns, self.labels)
 
     @property
     def prepared(self) -> bool:
@@ -320,6 +345,9 @@ def _task(name: str, values: dict, where: str) -> TaskRecipe:
     if values.get("kind", usual.get("kind")) != usual.get("kind"):
         usual = {}  # another kind of task than the usual one of this name: its files and options do not fit
     merged = {**usual, **values}
+    for split in ("dev", "test"):  # of files of one's own, there are those that one names
+        if (values.get("format") or (split == "dev" and values.get("dev_share"))) and split not in values:
+            merged.pop(split, None)
     place = f"{where}: [tasks.{name}]"
     own = {f.name for f in dataclasses.fields(TaskRecipe)}
     fields = {key: value for key, value in merged.items() if key in own}
