@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tasks.options import PARTS
+from tasks.options import HEADS, PARTS
 
 # The one registry. A function takes u and v, [B, H] each, and returns [B, H] or [B, 1].
 _FEATURES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -139,17 +139,30 @@ class NearestExemplar(Exemplars):
         return best.scatter_reduce(1, self.labels.expand(len(vectors), -1), cosines, "amax")
 
 
+def linear_head(size: int, outputs: int, hidden_size: int, dropout: float) -> nn.Module:
+    """Build dropout and one layer. See `feature_head`."""
+    return nn.Sequential(nn.Dropout(dropout), nn.Linear(size, outputs))
+
+
+def mlp_head(size: int, outputs: int, hidden_size: int, dropout: float) -> nn.Module:
+    """Build two layers with tanh between. See `feature_head`."""
+    return nn.Sequential(nn.Dropout(dropout), nn.Linear(size, hidden_size), nn.Tanh(), nn.Dropout(dropout),
+                         nn.Linear(hidden_size, outputs))
+
+
+# The one registry of heads over features. To add one is to add a function here, and its name to options.HEADS.
+FEATURE_HEADS: dict[str, Callable[[int, int, int, float], nn.Module]] = {"linear": linear_head, "mlp": mlp_head}
+assert {"cosine", *FEATURE_HEADS} == set(HEADS)
+
+
 def feature_head(kind: str, size: int, outputs: int, hidden_size: int, dropout: float) -> nn.Module:
     """Build a head that maps [B, size] to [B, outputs].
 
     Args:
-        kind: linear: dropout and one layer. mlp: one more layer with tanh between.
+        kind: a key of FEATURE_HEADS.
         size: numbers of a feature vector.
         outputs: numbers of a prediction.
-        hidden_size: width of the mlp's inner layer.
+        hidden_size: width of inner layers.
         dropout: probability, before each layer.
     """
-    if kind == "linear":
-        return nn.Sequential(nn.Dropout(dropout), nn.Linear(size, outputs))
-    return nn.Sequential(nn.Dropout(dropout), nn.Linear(size, hidden_size), nn.Tanh(), nn.Dropout(dropout),
-                         nn.Linear(hidden_size, outputs))
+    return FEATURE_HEADS[kind](size, outputs, hidden_size, dropout)

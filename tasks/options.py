@@ -5,7 +5,7 @@ This file imports no torch: a wrong recipe is answered at once.
 """
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
@@ -19,9 +19,10 @@ POOLINGS = ("pooler", "cls", "mean", "max", "attentive")  # of a sentence: tasks
 SPAN_POOLINGS = ("max", "mean", "attentive")  # of a phrase's tokens
 PARTS = ("u", "v", "|u-v|", "u*v", "cos")  # of the features of a pair: tasks/heads.py has the functions
 ENCODINGS = ("siamese", "cross")
-HEADS = ("cosine", "linear", "mlp")
-CLASS_LOSSES = ("cross_entropy", "bce", "hinge", "mse", "l1", "cosent", "info_nce")  # of a two-class question
-SCORE_LOSSES = ("mse", "l1", "bce", "bins", "hinge", "cosent", "info_nce")  # of a graded question
+# A list can be added to (docs/extending.md).
+HEADS = ["cosine", "linear", "mlp"]
+CLASS_LOSSES = ["cross_entropy", "bce", "hinge", "mse", "l1", "cosent", "info_nce"]  # of a two-class question
+SCORE_LOSSES = ["mse", "l1", "bce", "bins", "hinge", "cosent", "info_nce"]  # of a graded question
 TARGET_LOSSES = ("mse", "l1", "bce")  # losses that bring a score to the label, wherever target_range puts it
 SEVERAL_OUTPUTS = ("cross_entropy", "bins")  # losses whose head gives more than one number
 TRIPLET_OBJECTIVES = ("triplet", "contrastive")
@@ -127,7 +128,7 @@ class SentimentOptions(TaskOptions):
     def __post_init__(self):
         super().__post_init__()
         require_between("classes", self.classes, 2, 1000)
-        require_one_of("head", self.head, ("linear", "mlp", *EXEMPLAR_HEADS))
+        require_one_of("head", self.head, (*(head for head in HEADS if head != "cosine"), *EXEMPLAR_HEADS))
         require_between("exemplars", self.exemplars, 0 if self.head == "nearest" else 1, 1_000_000)
         require(self.head not in EXEMPLAR_HEADS or (self.new_layers == 0 and self.pooling != "attentive"),
                 f"head '{self.head}' compares vectors of the frozen encoder; new_layers and pooling 'attentive' would "
@@ -139,7 +140,7 @@ class SentimentOptions(TaskOptions):
 class PairOptions(TaskOptions):
     """Hold the options of a question about two sentences."""
 
-    losses: ClassVar[tuple[str, ...]] = ()  # those that make sense for the task
+    losses: ClassVar[Sequence[str]] = ()  # those that make sense for the task
     classes: ClassVar[int | None] = 2  # None: a graded question
 
     encoding: str = "siamese"  # each sentence on its own, or cross: both in one sequence
@@ -200,7 +201,7 @@ class PairOptions(TaskOptions):
 class ParaphraseOptions(PairOptions):
     """Hold the options of a yes-or-no question about two sentences."""
 
-    losses: ClassVar[tuple[str, ...]] = CLASS_LOSSES
+    losses: ClassVar[Sequence[str]] = CLASS_LOSSES
     sentences: ClassVar[tuple[str, ...]] = ("sentence1", "sentence2")
     label: ClassVar[str] = "is_duplicate"
 
@@ -209,7 +210,7 @@ class ParaphraseOptions(PairOptions):
 class SimilarityOptions(PairOptions):
     """Hold the options of a graded question about two sentences. The hinge ranks pairs, so its margin is small."""
 
-    losses: ClassVar[tuple[str, ...]] = SCORE_LOSSES
+    losses: ClassVar[Sequence[str]] = SCORE_LOSSES
     sentences: ClassVar[tuple[str, ...]] = ("sentence1", "sentence2")
     label: ClassVar[str] = "similarity"
     classes: ClassVar[int | None] = None
@@ -223,7 +224,7 @@ class SimilarityOptions(PairOptions):
 class InferenceOptions(PairOptions):
     """Hold the options of the three-class question of natural language inference."""
 
-    losses: ClassVar[tuple[str, ...]] = ("cross_entropy", "mse", "l1")
+    losses: ClassVar[Sequence[str]] = ("cross_entropy", "mse", "l1")
     sentences: ClassVar[tuple[str, ...]] = ("sentence1", "sentence2")
     label: ClassVar[str] = "gold_label"
     classes: ClassVar[int | None] = 3
@@ -248,7 +249,7 @@ class TripletOptions(TaskOptions):
 class GlueOptions(PairOptions):
     """Hold the options of a GLUE task: cross-encoded, with BERT's dropout of 0.1, unless told otherwise."""
 
-    losses: ClassVar[tuple[str, ...]] = ("cross_entropy", *SCORE_LOSSES)
+    losses: ClassVar[Sequence[str]] = ("cross_entropy", *SCORE_LOSSES)
 
     layout: str = "mrpc"
     dropout: float | None = 0.1

@@ -8,12 +8,30 @@ T (size ** (1 / T)), uniform, and annealed (Stickland & Murray 2019, section 4.1
 training goes on).
 """
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-DRAWN = ("proportional", "square_root", "temperature", "uniform", "annealed")  # each step draws its tasks
+# How much each task weighs in a draw: (sizes, temperature, progress) -> weights. To add a mixing is to add a function
+# here, and its name to DRAWN and MIXINGS.
+SHARES: dict[str, Callable[[Mapping[str, int], float, float], dict[str, float]]] = {
+    "proportional": lambda sizes, temperature, progress: powers(sizes, 1.0),
+    "square_root": lambda sizes, temperature, progress: powers(sizes, 0.5),
+    "temperature": lambda sizes, temperature, progress: powers(sizes, 1 / temperature),
+    "uniform": lambda sizes, temperature, progress: powers(sizes, 0.0),
+    "annealed": lambda sizes, temperature, progress: powers(sizes, 1 - 0.8 * progress),
+}
+DRAWN = list(SHARES)  # each step draws its tasks
 WHOLE = ("in_turn", "shuffled")  # every example once an epoch
-MIXINGS = ("cycle", "sequential", *WHOLE, *DRAWN)
+MIXINGS = ["cycle", "sequential", *WHOLE, *DRAWN]
+
+
+def powers(sizes: Mapping[str, int], exponent: float) -> dict[str, float]:
+    """Raise each task's size to a power.
+
+    >>> powers({"sst": 4, "sts": 9}, 0.5)
+    {'sst': 2.0, 'sts': 3.0}
+    """
+    return {name: size ** exponent for name, size in sizes.items()}
 
 
 def probabilities(sizes: Mapping[str, int], kind: str, temperature: float = 2.0, progress: float = 0.0,
@@ -28,9 +46,8 @@ def probabilities(sizes: Mapping[str, int], kind: str, temperature: float = 2.0,
         cap: a task's size counts as at most this (T5's examples-proportional mixing, Raffel et al. 2020, section
             3.5.2).
     """
-    exponent = {"proportional": 1.0, "square_root": 0.5, "temperature": 1 / temperature, "uniform": 0.0,
-                "annealed": 1 - 0.8 * progress}[kind]
-    weights = {name: min(size, (cap or {}).get(name, size)) ** exponent for name, size in sizes.items()}
+    capped = {name: min(size, (cap or {}).get(name, size)) for name, size in sizes.items()}
+    weights = SHARES[kind](capped, temperature, progress)
     total = sum(weights.values())
     return {name: weight / total for name, weight in weights.items()}
 

@@ -175,9 +175,10 @@ def upgrad_weights(gram: Tensor) -> Tensor:
     return torch.from_numpy(weights)
 
 
-_PLAIN = {"sum": sum_weights, "mean": mean_weights, "cagrad": cagrad_weights, "mgda": mgda_weights,
-          "imtl_g": imtl_g_weights, "nash": nash_weights, "aligned": aligned_weights, "upgrad": upgrad_weights}
-assert set(_PLAIN) | {"pcgrad", "gradvac"} == set(COMBINERS)
+# Methods that need the Gram matrix [K, K] alone. To add one is to add a function here, and its name to COMBINERS.
+WEIGHTINGS = {"sum": sum_weights, "mean": mean_weights, "cagrad": cagrad_weights, "mgda": mgda_weights,
+              "imtl_g": imtl_g_weights, "nash": nash_weights, "aligned": aligned_weights, "upgrad": upgrad_weights}
+assert set(WEIGHTINGS) | {"pcgrad", "gradvac"} == set(COMBINERS)
 
 
 @dataclass
@@ -228,7 +229,7 @@ def combine_weights(method: str, gram: Tensor, names: list[str], generator: torc
             state.targets.update({key: value for row, values in zip(keys, targets.tolist(), strict=True)
                                   for key, value in zip(row, values, strict=True)})
     else:
-        found = _PLAIN[method](inner)
+        found = WEIGHTINGS[method](inner)
     weights[active] = found
     return weights
 
