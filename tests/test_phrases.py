@@ -194,6 +194,21 @@ def test_the_loss_is_the_sum_of_both_cross_entropies(tiny_tokenizer, examples):
     assert_close(task.criterion(outputs, batch), expected)
 
 
+def test_the_loss_has_the_penalty_of_span_attention(tiny_tokenizer, examples):
+    torch.manual_seed(0)
+    encoder = BertModel(TINY).eval()
+    task = make(tiny_tokenizer, pooling="attentive", looks=3).eval()
+    batch = task.collate(examples[:6])
+    outputs = task.outputs(encoder, batch)
+    hidden = encoder(batch.tokens.input_ids, batch.tokens.attention_mask, batch.tokens.token_type_ids)
+    (_, first), (_, second) = task.attention(hidden.last_hidden_state.flatten(0, 1), (batch.source, batch.target))
+    cross_entropy = torch.nn.functional.cross_entropy
+    assert first > 0.1 and second > 0.1
+    assert_close(task.criterion(outputs, batch),
+                 cross_entropy(outputs.phrases, batch.labels) + 0.03 * (first + second) / 2
+                 + cross_entropy(outputs.sentences, batch.sentence_labels))
+
+
 @pytest.mark.parametrize("features", ["full", "simple"])
 def test_phrase_and_sentence_logits_are_the_papers_equations(tiny_tokenizer, examples, features):
     """Eqs. 1 and 2, one phrase pair at a time: the maximum over its tokens, the features, one linear layer."""

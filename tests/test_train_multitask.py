@@ -3,6 +3,7 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import safetensors.torch
@@ -61,6 +62,26 @@ def test_the_run_folder_has_recipe_metrics_results_and_an_encoder(trained):
     assert "epochs = 2" in (folder / "recipe.toml").read_text()
     assert len((folder / "metrics.jsonl").read_text().splitlines()) == 2 * 8 + 2
     assert (folder / "encoder" / "model.safetensors").exists()
+
+
+def test_training_scores_are_of_the_training_set(tmp_path, monkeypatch, tiny_directory, toy_directory):
+    """Where train and dev are the same file, so are their scores; a smaller sample has its own."""
+    monkeypatch.chdir(tmp_path)
+    train = str(toy_directory / "ids-sst-train.csv")
+    for scored in (1000, 10, 0):
+        Path("r.toml").write_text(f'train_scored = {scored}\n[tasks.sst]\ntrain = "{train}"\ndev = "{train}"\n'
+                                  'test = []\n[[stage]]\ntasks = ["sst"]\nepochs = 1\n')
+        assert train_multitask.main(["--recipe", "r.toml", "--weights", str(tiny_directory), "--data", ".", "--out",
+                                     f"run-{scored}", "--no_progress"]) == 0
+        results = json.loads(Path(f"run-{scored}/results.json").read_text())
+        if scored == 1000:
+            assert results["train"] == results["dev"]
+        elif scored == 10:
+            assert set(results["train"]) == {"sst"}
+            assert 10 * results["train"]["sst"]["accuracy"]["value"] == pytest.approx(
+                round(10 * results["train"]["sst"]["accuracy"]["value"]))
+        else:
+            assert results["train"] == {}
 
 
 def test_evaluating_a_checkpoint_gives_the_same_predictions(trained, toy_directory):

@@ -16,12 +16,13 @@ from training.batching import TaskBatches
 from training.choices import COMBINERS
 from training.data import load_data, sample
 from training.engines import make_engine
-from training.evaluate import predict
+from training.evaluate import conflicts, predict
 from training.parameters import freeze, layer_of, optimizer_groups
 from training.program import build_model, set_encoder_dropout
 from training.recipe import parse_recipe
 from training.schedules import rate_factor
 from training.seeds import seed_of
+from training.step import StageSteps, StepState
 from training.surgery import SurgeryState, combine_weights
 from training.trainer import Trainer, TrainerState
 
@@ -43,6 +44,17 @@ STAGES = [
 ]
 
 
+# A trunk of two tasks, a share of a set, one task after the other; then a head of exemplars on the frozen encoder.
+SHARING = [
+    {"tasks": ["para", "sts"], "epochs": 2, "batch_size": 16, "mixing": "in_turn", "share": {"para": 0.5},
+     "balanced": ["para"], "optimizer": {"lr": 1e-3}},
+    {"tasks": ["sst"], "epochs": 2, "batch_size": 16, "trainable": "heads", "optimizer": {"lr": 1e-3}},
+]
+SHARING_TASKS = {"para": {"combination": "u,v", "loss": "bce", "trunk": "pairs"},
+                 "sts": {"combination": "u,v", "head": "linear", "trunk": "pairs"},
+                 "sst": {"head": "exemplars", "exemplars": 3}}
+
+
 class Killed(Exception):
     pass
 
@@ -60,28 +72,33 @@ class Mortal(Trainer):
                 raise Killed
 
 
-@pytest.mark.parametrize(("save_every", "precision"), [(0.0, "float32"), (1e9, "float32"), (0.0, "bfloat16")])
+@pytest.mark.parametrize(("save_every", "precision", "stages", "tasks"), [
+    (0.0, "float32", STAGES, {}), (1e9, "float32", STAGES, {}), (0.0, "bfloat16", STAGES, {}),
+    (0.0, "float32", SHARING, SHARING_TASKS), (1e9, "float32", SHARING, SHARING_TASKS)])
 def test_a_run_killed_at_any_step_comes_to_the_same_bits(tmp_path, toy_directory, tiny_tokenizer, monkeypatch,
-                                                         save_every, precision):
+                                                         save_every, precision, stages, tasks):
     """save_every 0: a state after each step; 1e9: only after epochs, so that steps are done twice."""
-    straight = make_trainer(tmp_path / "straight", toy_directory, tiny_tokenizer, STAGES, precision=precision)
+    straight = make_trainer(tmp_path / "straight", toy_directory, tiny_tokenizer, stages, precision=precision,
+                            tasks=tasks)
     straight.train()
     monkeypatch.setattr("training.trainer.SAVE_EVERY", save_every)
     for die_after in (1, 3, 5, 2, 4):
         monkeypatch.setattr(Mortal, "steps_left", die_after)
-        victim = make_trainer(tmp_path / "killed", toy_directory, tiny_tokenizer, STAGES, Mortal, precision=precision)
+        victim = make_trainer(tmp_path / "killed", toy_directory, tiny_tokenizer, stages, Mortal, precision=precision,
+                              tasks=tasks)
         try:
             victim.train()
         except Killed:
             continue
     monkeypatch.setattr(Mortal, "steps_left", 10**9)
-    last = make_trainer(tmp_path / "killed", toy_directory, tiny_tokenizer, STAGES, Mortal, precision=precision)
+    last = make_trainer(tmp_path / "killed", toy_directory, tiny_tokenizer, stages, Mortal, precision=precision,
+                        tasks=tasks)
     last.train()
     expected = straight.model.state_dict()
     for name, tensor in last.model.state_dict().items():
         assert torch.equal(tensor, expected[name]), name
     assert (tmp_path / "killed" / "metrics.jsonl").read_text() == (tmp_path / "straight" / "metrics.jsonl").read_text()
-    assert last.state.stage == len(STAGES)
+    assert last.state.stage == len(stages)
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path, toy_directory, tiny_tokenizer):
@@ -405,3 +422,31 @@ def test_predictions_keep_the_order_of_the_examples(tiny_tokenizer, toy_director
     alone = [predict(task, encoder, [example], torch.device("cpu"))[0] for example in examples]
     assert len({round(float(value), 4) for value in alone}) > len(alone) // 2
     np.testing.assert_allclose(together, alone, atol=1e-4)
+
+
+def test_a_trunk_is_shared_by_surgery_and_stepped_once(tmp_path, toy_directory, tiny_tokenizer):
+    """Its gradients are kept apart as the encoder's are, and the optimizer has it in one place."""
+    trainer = make_trainer(tmp_path, toy_directory, tiny_tokenizer, [
+        {"tasks": ["para", "sts"], "combine": "pcgrad", "optimizer": {"lr": 1e-3}}],
+        tasks={name: SHARING_TASKS[name] for name in ("para", "sts")})
+    steps = StageSteps(trainer.recipe.stage[0], trainer.model, ["para", "sts"], trainer.data, "seed", trainer.engine,
+                       trainer.device)
+    trunk = list(trainer.model.tasks["para"].trunk.parameters())
+    shared, own = set(steps.shared.parameters), set(steps.own)
+    assert set(trunk) <= shared and not set(trunk) & own
+    assert own == {p for task in trainer.model.tasks.values() for p in task.head.parameters()}
+    stepped = [p for group in steps.optimizer.param_groups for p in group["params"]]
+    assert len(stepped) == len(set(stepped)) and set(stepped) == set(trainer.model.parameters())
+    before = [parameter.clone() for parameter in trunk]
+    steps.training_mode()
+    record = steps.take(StepState())
+    assert "conflict" in record and all((a != b).any() for a, b in zip(before, trunk, strict=True))
+
+
+def test_the_rate_of_conflicts_is_counted_from_the_log(tmp_path):
+    lines = [{"conflict": {"a/b": -0.5, "a/c": 0.1}}, {"conflict": {"a/b": 0.25}}, {"loss": {"a": 1}},
+             {"conflict": {"a/b": -0.1, "a/c": 0.3}}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = conflicts(tmp_path / "metrics.jsonl")
+    assert found["a/b"] == pytest.approx({"steps": 3, "rate": 2 / 3, "mean_cosine": -0.35 / 3})
+    assert found["a/c"] == pytest.approx({"steps": 2, "rate": 0.0, "mean_cosine": 0.2})
