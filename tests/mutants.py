@@ -108,7 +108,7 @@ MUTANTS = [
     Mutant("target range ignored", "tasks/objectives.py", "return self.low + (self.high - self.low) * labels",
            "return labels", "tests/test_tasks.py -k target_range"),
     Mutant("single logit without sigmoid", "tasks/objectives.py", "scores.sigmoid() if self.of_logits else scores",
-           "scores", "tests/test_tasks.py -k paraphrase"),
+           "scores", "tests/test_tasks.py -k similarity"),
     Mutant("every task a trunk of its own", "training/program.py", "            task.share(trunk)",
            "            task.share(Trunk(sharing[0].features, config.hidden_size, 0.0))",
            "tests/test_tasks.py -k trunk"),

@@ -15,6 +15,7 @@ ALLOWED = {
     "alignment": {"alignment", "engine", "minbert", "corpora"},
     "tasks": {"tasks", "minbert", "corpora"},
     "training": {"training", "tasks", "engine", "minbert", "corpora"},
+    "course": {"course", "minbert", "corpora"},
 }
 ROOMS = sorted(path.name for path in ROOT.iterdir() if (path / "__init__.py").exists())
 

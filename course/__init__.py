@@ -1,0 +1,1 @@
+"""What a course needs around the lesson."""
