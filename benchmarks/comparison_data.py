@@ -16,7 +16,7 @@ from pathlib import Path
 
 from corpora.examples import Example
 from corpora.files import write_text
-from corpora.messages import error_line
+from corpora.messages import status_of
 from corpora.tables import read_lines
 from tasks.inference import read_pairs
 
@@ -79,14 +79,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--quora", type=int, default=PUBLISHED["quora-train.csv"],
                         help="rows of the published Quora set")
     options = parser.parse_args(arguments)
-    try:
-        if options.fraction < 1 or options.quora < 1:
-            raise ValueError("--fraction and --quora: expected 1 or more")
-        write_folder(options.data, options.out, options.fraction, options.quora)
-    except (ValueError, OSError) as error:
-        print(error_line(error), file=sys.stderr)
-        return 2
-    return 0
+    if options.fraction < 1 or options.quora < 1:
+        parser.error("--fraction and --quora: expected 1 or more")
+    return status_of(lambda: write_folder(options.data, options.out, options.fraction, options.quora))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any
 
 from corpora.archives import ARCHIVES, download_as_distributed
 from corpora.files import write_json, write_text
-from corpora.messages import error_line
+from corpora.messages import status_of
 from corpora.tables import read_json_lines
 
 RECEIPT = "downloaded.json"  # file -> checksum of what we wrote, and of what it was made from
@@ -144,14 +144,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--sets", nargs="+", choices=NAMES, default=list(SETS), metavar="SET",
                         help=f"some of {', '.join(NAMES)} (default: {' '.join(SETS)})")
     options = parser.parse_args(arguments)
-    try:
-        names = [one for name in options.sets
-                 for one in ([n for n in NAMES if n.startswith("glue-")] if name == "glue" else [name])]
-        download(names, options.out, os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/"))
-    except (ValueError, OSError) as error:
-        print(error_line(error), file=sys.stderr)
-        return 2
-    return 0
+    names = [one for name in options.sets
+             for one in ([n for n in NAMES if n.startswith("glue-")] if name == "glue" else [name])]
+    endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    return status_of(lambda: download(names, options.out, endpoint))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
 """Put what went wrong into one line that a terminal can show."""
+import sys
+from collections.abc import Callable
+from typing import Any
 
 
 def printable(text: str) -> str:
@@ -20,3 +23,17 @@ def error_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return printable(f"error: {error.filename}: {error.strerror}")
     return printable(f"error: {error}")
+
+
+def status_of(run: Callable[[], Any]) -> int:
+    """Run a command. Print a user error as one line. Returns the exit status: 0, or 2 after an error.
+
+    >>> status_of(lambda: None)
+    0
+    """
+    try:
+        run()
+    except (ValueError, OSError) as error:
+        print(error_line(error), file=sys.stderr)
+        return 2
+    return 0

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from corpora.files import write_text
-from corpora.messages import error_line
+from corpora.messages import status_of
 from corpora.tables import decimal, read_lines
 
 AGREED = 4  # votes of six that make a pair of the Twitter corpus a paraphrase (Lan et al. 2017); two or fewer: none
@@ -136,14 +136,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)
-    try:
+
+    def run():
         if options.out.exists():
             raise ValueError(f"{options.out}: exists already; choose another --out, or delete it")
         print(write_pairs(options.layout, options.files, options.out))
-    except (ValueError, OSError) as error:
-        print(error_line(error), file=sys.stderr)
-        return 2
-    return 0
+
+    return status_of(run)
 
 
 if __name__ == "__main__":
