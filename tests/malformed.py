@@ -19,6 +19,8 @@ from alignment.corpus import read_pairs as read_alignment_pairs
 from alignment.evaluate import read_gold
 from alignment.jsonl import read_any
 from corpora import toy
+from corpora.layouts import FileLayout
+from corpora.pairs import write_pairs
 from minbert.bert import BertModel
 from minbert.config import BertConfig
 from minbert.tokenizer import SPECIAL_TOKENS, BertTokenizer
@@ -32,6 +34,7 @@ from training.recipe import load_recipe
 
 CONFIG = BertConfig(vocab_size=60, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
                     max_position_embeddings=16)
+QUESTIONS = {"sentence1": "q", "sentence2": "r", "is_duplicate": "same"}
 
 
 def tokenizer() -> BertTokenizer:
@@ -47,6 +50,18 @@ def reader(kind: str, split: str = "train", **options) -> Callable[[Path], objec
         task.tokenize(examples)
         return [task.length(example) for example in examples]
     return read
+
+
+def own(format_name: str, kind: str = "paraphrase", **layout) -> Callable[[Path], object]:
+    """The reader of a file of one's own."""
+    task = TASKS[kind]("t", tokenizer(), CONFIG, OPTIONS[kind]())
+    return lambda path: task.tokenize(task.read_own(path, "train", FileLayout(format_name, **layout)).examples)
+
+
+def corpus(layout: str, *others: str) -> Callable[[Path], object]:
+    """The reader of a paraphrase corpus as it is distributed. others: names of files beside the first."""
+    return lambda path: write_pairs(layout, [path, *(path.with_name(name) for name in others)],
+                                    path.with_name("written.tsv"))
 
 
 def formats(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
@@ -68,6 +83,11 @@ def formats(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
              "x.wa": "<sentence id=\"1\" status=\"\">\n// a dog ran\n// a hound ran\n<source>\n1 a : \n</source>\n"
                      "<translation>\n1 a : \n</translation>\n<alignment>\n"
                      "1 2 <==> 1 2 // EQUI // 5 // a dog <==> a hound\n</alignment>\n</sentence>\n",
+             "own.csv": 'q;r;same\n"a; b";c;yes\nd;e;no\n', "own.jsonl": '{"q": "a", "r": "b", "same": "yes"}\n',
+             "place.tsv": "k\t1\ta\tb\n", "s1.own": "a\nb\n", "s2.own": "c\nd\n", "gold.own": "0\n1\n",
+             "cmu.txt": "3 ||| a film\n0 ||| bad\n", "nmt.txt": "a dog\ta hound\t0.9\n",
+             "urls.txt": "a dog\ta hound\t(5, 6)\thttp://x\n", "normal": "D\t0\ta dog\n", "simple": "D\t0\ta hound\n",
+             "r1": "a\nb\n", "r2": "c\nd\n",
              "t.tsv": "a b\tc d\n", "trees.tsv": "(S (A a) (B b))\t(S (A c) (B d))\n"}
     for name, text in write.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -96,6 +116,17 @@ def formats(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
         "bracketed trees": (folder / "trees.tsv", lambda path: read_alignment_pairs(path.with_name("t.tsv"), path)),
         "gold links": (folder / "g.jsonl", read_gold),
         "prediction file": (folder / "p.csv", read_predictions),
+        "own csv": (folder / "own.csv", own("csv", separator=";", columns=QUESTIONS, labels={"yes": 1, "no": 0})),
+        "own JSON lines": (folder / "own.jsonl", own("jsonl", columns=QUESTIONS, labels={"yes": 1, "no": 0})),
+        "own table by places": (folder / "place.tsv", own("tsv", header=False, columns={
+            "id": "1", "is_duplicate": "2", "sentence1": "3", "sentence2": "4"})),
+        "own parallel lines": (folder / "s1.own", own("lines", columns={
+            "sentence1": "s1", "sentence2": "s2", "is_duplicate": "gold"})),
+        "CMU's files": (folder / "cmu.txt", own("cmu", "sentiment")),
+        "Para-NMT": (folder / "nmt.txt", corpus("para-nmt")),
+        "Twitter URL": (folder / "urls.txt", corpus("twitter-url")),
+        "Simple Wikipedia": (folder / "normal", corpus("simple-wikipedia", "simple")),
+        "references": (folder / "r1", corpus("references", "r2")),
         "recipe": (folder / "r.toml", load_recipe),
         "config.json": (folder / "model" / "config.json", encoder),
         "tokenizer.json": (folder / "model" / "tokenizer.json", encoder),

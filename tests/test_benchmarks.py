@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import __main__ as program
+from benchmarks import comparison_data, __main__ as program
 from benchmarks import overhead, surgery
 from benchmarks.contestants import Ours, Padded, build, load, padded, starter_model, transformers_model
 from benchmarks.measure import Comparison, compare, table
@@ -137,3 +137,14 @@ def test_a_mistake_is_said(tmp_path, tiny_directory, capsys, arguments, monkeypa
         status = stop.code
     assert status == 2
     assert arguments[-1] in capsys.readouterr().err
+
+
+def test_the_comparisons_folder_has_the_published_ratio(tmp_path, shared_data, capsys):
+    assert comparison_data.main([str(shared_data), "--out", str(tmp_path), "--fraction", "64"]) == 0
+    lines = {path.name: path.read_text().count("\n") for path in tmp_path.iterdir()}
+    assert (lines["ids-sst-train.csv"], lines["quora-train.csv"], lines["sts-train.csv"]) == (
+        1 + round(8544 / 64), 1 + round(141_507 / 64), 1 + round(6041 / 64))
+    assert lines["snli_1.0_train.jsonl"] == round(550_152 / 64) and lines["ids-sst-dev.csv"] == 1102
+    capsys.readouterr()
+    assert comparison_data.main([str(tmp_path), "--out", str(tmp_path / "x")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
