@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import comparison_data, __main__ as program
-from benchmarks import overhead, surgery
+from benchmarks import __main__ as program
+from benchmarks import comparison_data, overhead, surgery
 from benchmarks.contestants import Ours, Padded, build, load, padded, starter_model, transformers_model
 from benchmarks.measure import Comparison, compare, table
 from benchmarks.starter import StarterAdamW
@@ -26,7 +26,11 @@ def test_contestants_take_turns():
     assert order == ["a", "b"] * 3
 
 
-@pytest.mark.parametrize("part", list(program.PARTS))
+SLOW = ("overhead", "memory")  # each some half minute
+
+
+@pytest.mark.parametrize("part", [pytest.param(part, marks=[pytest.mark.slow] * (part in SLOW))
+                                  for part in program.PARTS])
 def test_every_part_prints_and_saves_ratios(tmp_path, tiny_directory, capsys, part):
     assert program.main([part, "--weights", str(tiny_directory), "--repeats", "1", "--batch_sizes", "4", "--batches",
                          "2", "--sentences", "50", "--lengths", "8", "--tokens", "64", "--rows", "50", "100", "--out",

@@ -58,6 +58,7 @@ def test_every_pin_is_within_the_declared_range():
         assert tuple(map(int, pins[name].split("."))) >= tuple(map(int, least.split(".")))
 
 
+@pytest.mark.slow
 def test_two_checkouts_are_raced(tiny_directory, toy_directory, capsys):
     from benchmarks import commits
 
