@@ -304,7 +304,7 @@ def markdown(rows: list[Row]) -> str:
         for name in names:
             header += [name.removeprefix(f"{split} "), *["published"] * beside[name]]
         header += [f"published {figure}" for figure in alone]
-        for row in rows:
+        for row in rows if names else [row for row in rows if row.published.get(split)]:
             cells = [row.name, str(row.seeds)]
             for name in names:
                 cells += [_cell(row, name), *[_published(row, split, name)] * beside[name]]
