@@ -57,6 +57,21 @@ def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
     return pearson(predictions, labels)
 
 
+def phrasal(counts: np.ndarray, labels: np.ndarray) -> float:
+    """Return the share of right phrase pairs.
+
+    Args:
+        counts: of each sentence pair, right phrase pairs, phrase pairs, right sentence pairs, sentence pairs: [B, 4].
+        labels: not read.
+    """
+    return float(counts[:, 0].sum() / max(counts[:, 1].sum(), 1))
+
+
+def sentential(counts: np.ndarray, labels: np.ndarray) -> float:
+    """Return the share of right sentence pairs. See `phrasal`."""
+    return float(counts[:, 2].sum() / max(counts[:, 3].sum(), 1))
+
+
 def bootstrap_interval(metric: Callable[[np.ndarray, np.ndarray], float], predictions: np.ndarray, labels: np.ndarray,
                        samples: int = 500, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
     """Compute a percentile bootstrap interval (Efron 1979): the middle of the metric over rows drawn with replacement.

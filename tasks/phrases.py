@@ -27,6 +27,7 @@ from minbert.config import BertConfig
 from minbert.tokenizer import BertTokenizer
 from tasks.encoding import encode
 from tasks.losses import symmetric_divergence
+from tasks.metrics import phrasal, sentential
 from tasks.options import PhraseOptions
 from tasks.pooling import PENALTY_WEIGHT, SpanAttention, pool_spans
 from tasks.task import Task
@@ -373,13 +374,7 @@ class Phrases(Task):
 
     def metrics(self) -> dict[str, Callable[[np.ndarray, np.ndarray], float]]:
         """Return the accuracies of both tasks, where the ablation has them."""
-        def share(column: int) -> Callable[[np.ndarray, np.ndarray], float]:
-            def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
-                total = predictions[:, column + 1].sum()
-                return float(predictions[:, column].sum() / total) if total else 0.0
-            return accuracy
-
-        both = {"phrasal": share(0)} if self.phrasal else {}
+        both: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {"phrasal": phrasal} if self.phrasal else {}
         if self.sentential:
-            both["sentential"] = share(2)
+            both["sentential"] = sentential
         return both

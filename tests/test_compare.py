@@ -93,6 +93,8 @@ def test_transfer_recipes_run_with_several_weights_and_sizes(tmp_path, toy_direc
     rows = json.loads((tmp_path / "runs" / "comparison.json").read_text())
     assert [(row["weights"], row["train_size"]) for row in rows] == [
         (str(tiny_directory), 10), (str(tiny_directory), None), (str(other), 10), (str(other), None)]
+    assert set(rows[1]["p_values"]) == {"dev tft phrasal", "dev tft sentential"}
+    assert all(0 < tests["bootstrap"] <= 1 for row in rows[1:] for tests in row["p_values"].values())
     assert len({row["name"] for row in rows}) == 4 and rows[1]["name"].endswith("@ all")
     table = (tmp_path / "runs" / "comparison.md").read_text()
     line = next(line for line in table.split("test:")[1].splitlines() if line.startswith("| full"))

@@ -27,13 +27,15 @@ import numpy as np
 
 from corpora.files import write_text
 from corpora.messages import error_line
-from tasks.metrics import accuracy, pearson
+from tasks.metrics import accuracy, f1, matthews, pearson, phrasal, sentential
 from training.commandline import PARENT, positive
 from training.recipe import load_recipe
 from training.significance import mcnemar, paired_bootstrap, williams
 
 HERE = Path(__file__).resolve().parent.parent
 SPLITS = ("dev", "train", "test")
+METRICS = {"accuracy": accuracy, "f1": f1, "matthews": matthews, "pearson": pearson, "phrasal": phrasal,
+           "sentential": sentential}  # those with a paired test
 LEADERBOARD = (("sst", "accuracy"), ("para", "accuracy"), ("sts", "pearson"))
 
 
@@ -213,11 +215,14 @@ def p_values(first: Job, other: Job, task: str, metric: str) -> dict[str, float]
     if runs[0]["gold"] != runs[1]["gold"]:
         return {}
     gold, a, b = (np.array(values) for values in (runs[0]["gold"], runs[0]["predictions"], runs[1]["predictions"]))
+    if metric not in METRICS:
+        return {}
+    tests = {"bootstrap": paired_bootstrap(METRICS[metric], gold, a, b)}
     if metric == "accuracy":
-        return {"bootstrap": paired_bootstrap(accuracy, gold, a, b), "mcnemar": mcnemar(a == gold, b == gold)}
+        tests["mcnemar"] = mcnemar(a == gold, b == gold)
     if metric == "pearson":
-        return {"bootstrap": paired_bootstrap(pearson, gold, a, b), "williams": williams(gold, a, b)}
-    return {}
+        tests["williams"] = williams(gold, a, b)
+    return tests
 
 
 def summarize(jobs: list[Job]) -> list[Row]:
