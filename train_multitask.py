@@ -122,7 +122,7 @@ def only_tasks(recipe: Recipe, names: list[str]) -> Recipe:
         if not kept:
             continue
         tables: dict[str, Any] = {field: {name: value for name, value in getattr(stage, field).items() if name in kept}
-                                  for field in ("loss_weights", "cap")}
+                                  for field in ("loss_weights", "cap", "share")}
         if isinstance(stage.batch_size, dict):
             tables["batch_size"] = {name: stage.batch_size[name] for name in kept}
         if len(kept) == 1:

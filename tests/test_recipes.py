@@ -78,5 +78,17 @@ def test_two_epochs_take_all_of_one_task_and_then_all_of_the_next(path, tmp_path
         found.append([task for task, _ in blocks[:half]])
     assert found == ORDERS[name_of(path)]
     seen = json.loads((tmp_path / "run" / "results.json").read_text())["examples_seen"]
+    if path.stem in ("shared", "sst_to_sts", "sst_to_sts_nearest"):  # trunk and exemplars come back from the checkpoint
+        assert train_multitask.main(["--option", "evaluate", "--checkpoint", "run", "--out", "again",
+                                     "--no_progress"]) == 0
+        first, again = (json.loads((tmp_path / name / "results.json").read_text())["dev"] for name in ("run", "again"))
+        assert first == again
     if "all_together" in path.stem:  # a quarter of the pairs an epoch
         assert seen["para"] == 2 * round(0.25 * 64) and seen["sts"] == 2 * 64
+
+
+def test_one_task_of_a_recipe_trains_alone(tmp_path, monkeypatch, tiny_directory, toy_directory):
+    """What a stage says of its other tasks goes with them."""
+    monkeypatch.chdir(tmp_path)
+    steps = run(ROOT / "recipes/yi/all_together.toml", toy_directory, tiny_directory, "--tasks", "sst", "--epochs", "1")
+    assert {task for step in steps for task in step["loss"]} == {"sst"} and len(steps) == 8
