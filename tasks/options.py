@@ -192,9 +192,14 @@ class PairOptions(TaskOptions):
         require(0 <= self.label_smoothing < 1, f"label_smoothing is {self.label_smoothing!r}; expected 0 to below 1")
 
     @property
+    def two_classes(self) -> bool:
+        """Tell whether the question has two classes."""
+        return self.classes == 2
+
+    @property
     def cosine_logit(self) -> bool:
         """Tell whether a cosine becomes the logit of a two-class question."""
-        return self.head == "cosine" and self.loss in ("cross_entropy", "bce") and self.classes == 2
+        return self.head == "cosine" and self.loss in ("cross_entropy", "bce") and self.two_classes
 
 
 @dataclass
@@ -273,10 +278,9 @@ class GlueOptions(PairOptions):
                 f"{self.layout} has one sentence; use encoding 'cross'")
 
     @property
-    def cosine_logit(self) -> bool:
-        """Tell whether a cosine becomes the logit of a two-class question."""
-        return (self.head == "cosine" and self.loss in ("cross_entropy", "bce")
-                and len(LAYOUTS[self.layout].names) == 2)
+    def two_classes(self) -> bool:
+        """Tell whether the question has two classes."""
+        return len(LAYOUTS[self.layout].names) == 2
 
 
 @dataclass

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 # How much each task weighs in a draw: (sizes, temperature, progress) -> weights. To add a mixing is to add a function
-# here, and its name to DRAWN and MIXINGS.
+# here, and its name to MIXINGS.
 SHARES: dict[str, Callable[[Mapping[str, int], float, float], dict[str, float]]] = {
     "proportional": lambda sizes, temperature, progress: powers(sizes, 1.0),
     "square_root": lambda sizes, temperature, progress: powers(sizes, 0.5),
@@ -20,9 +20,8 @@ SHARES: dict[str, Callable[[Mapping[str, int], float, float], dict[str, float]]]
     "uniform": lambda sizes, temperature, progress: powers(sizes, 0.0),
     "annealed": lambda sizes, temperature, progress: powers(sizes, 1 - 0.8 * progress),
 }
-DRAWN = list(SHARES)  # each step draws its tasks
 WHOLE = ("in_turn", "shuffled")  # every example once an epoch
-MIXINGS = ["cycle", "sequential", *WHOLE, *DRAWN]
+MIXINGS = ["cycle", "sequential", *WHOLE, *SHARES]
 
 
 def powers(sizes: Mapping[str, int], exponent: float) -> dict[str, float]:
@@ -40,7 +39,7 @@ def probabilities(sizes: Mapping[str, int], kind: str, temperature: float = 2.0,
 
     Args:
         sizes: examples of each task.
-        kind: of DRAWN.
+        kind: a key of SHARES.
         temperature: of kind "temperature".
         progress: 0 at the start of training, 1 at its end (kind "annealed").
         cap: a task's size counts as at most this (T5's examples-proportional mixing, Raffel et al. 2020, section

@@ -19,7 +19,7 @@ from corpora.near import near
 from tasks.leaderboard import OVERALL
 from tasks.options import DROPOUT, EXEMPLAR_HEADS, MAX_LENGTH, OPTIONS, PairOptions, TaskOptions
 from training.choices import COMBINERS, PRECISIONS
-from training.mixing import DRAWN, MIXINGS, WHOLE
+from training.mixing import MIXINGS, SHARES, WHOLE
 from training.schedules import SCHEDULES
 
 Built = TypeVar("Built")
@@ -135,7 +135,7 @@ class Stage:
         _require(self.mixing not in WHOLE or self.steps_per_epoch != "shortest",
                  f"steps_per_epoch is 'shortest'; mixing {self.mixing!r} takes every example once an epoch")
         alone = (len(self.tasks) == 1 or self.mixing in ("sequential", "in_turn")
-                 or (self.mixing in (*DRAWN, "shuffled") and self.draws == 1))
+                 or (self.mixing in (*SHARES, "shuffled") and self.draws == 1))
         _require(self.combine in ("sum", "mean") or not alone,
                  f"combine is {self.combine!r}, which needs two tasks in a step; here a step has one "
                  "(see mixing, draws and tasks)")
