@@ -7,7 +7,7 @@ from pathlib import Path
 from corpora.examples import Example, joined
 from corpora.layouts import split_off
 from tasks.task import Task
-from training.recipe import Recipe
+from training.recipe import Recipe, TaskRecipe
 
 SPLITS = ("train", "dev", "test")
 
@@ -35,6 +35,17 @@ def sample(examples: Sequence[Example], count: int | None, seed: str) -> Sequenc
     return [examples[index] for index in chosen]
 
 
+def _read(task: Task, settings: TaskRecipe, files: Sequence[Path], split: str, say: Callable[[str], None]
+          ) -> Sequence[Example]:
+    """Read a split's files into one list, and say what each holds. See `load_data`."""
+    layout = settings.layout()
+    datasets = []
+    for file in files:
+        datasets.append(task.read(file, split) if layout is None else task.read_own(file, split, layout))
+        say(datasets[-1].report())
+    return joined([dataset.examples for dataset in datasets])
+
+
 def load_data(tasks: dict[str, Task], recipe: Recipe, directory: Path, limit: int | None = None,
               say: Callable[[str], None] = print, splits: tuple[str, ...] = SPLITS) -> dict[str, TaskData]:
     """Read, limit and tokenize each task's files.
@@ -53,27 +64,24 @@ def load_data(tasks: dict[str, Task], recipe: Recipe, directory: Path, limit: in
     for name, task in tasks.items():
         settings = recipe.tasks[name]
         parts: dict[str, Sequence[Example]] = {split: [] for split in SPLITS}
-        layout = settings.layout()
+        shares: dict[str, Sequence[Example]] = {}  # train and dev, where dev is drawn from train: read once for both
         for split in splits:
-            drawn = split == "dev" and settings.dev_share > 0  # from train, whose files are then read for both
+            drawn = settings.dev_share > 0 and split != "test"
             files = [directory / file for file in (settings.train if drawn else getattr(settings, split))]
             if split == "test" and files and not any(file.exists() for file in files):
                 say(f"{files[0]}: no such file; no test predictions for task {name}")
                 continue
             if not files and split != "test":
                 raise ValueError(f"task {name}: the recipe names no {split} file")
-            datasets = []
-            for file in files:
-                labels = "train" if drawn else split
-                datasets.append(task.read(file, labels) if layout is None else task.read_own(file, labels, layout))
-                if not drawn or "train" not in splits:
-                    say(datasets[-1].report())
-            parts[split] = joined([dataset.examples for dataset in datasets])
-            if settings.dev_share and split != "test":
-                train, dev = split_off(parts[split], settings.dev_share, f"{recipe.seed}/{name}/dev")
-                if not train:
-                    raise ValueError(f"{files[0]}: dev_share {settings.dev_share:g} leaves nothing to train on")
-                parts[split] = dev if split == "dev" else train
+            if not drawn:
+                parts[split] = _read(task, settings, files, split, say)
+            else:
+                if not shares:
+                    shares["train"], shares["dev"] = split_off(_read(task, settings, files, "train", say),
+                                                               settings.dev_share, f"{recipe.seed}/{name}/dev")
+                    if not shares["train"]:
+                        raise ValueError(f"{files[0]}: dev_share {settings.dev_share:g} leaves nothing to train on")
+                parts[split] = shares[split]
                 say(f"  task {name}: {len(parts[split]):,} of them for {split}, drawn with seed {recipe.seed}")
             count = limit if split != "train" or settings.limit is None else min(settings.limit, limit or 10**12)
             parts[split] = sample(parts[split], count, f"{recipe.seed}/{name}/{split}")
