@@ -18,7 +18,31 @@ import tokenizers
 from corpora.files import write_json, write_text
 from minbert.unicode_tables import CONTROLS, MARKS, PUNCTUATION
 
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """Name the tokens that are no pieces of text.
+
+    >>> BERT_TOKENS.sep, MPNET_TOKENS.sep
+    ('[SEP]', '</s>')
+    """
+
+    pad: str
+    unk: str
+    cls: str
+    sep: str
+    mask: str
+    between: int = 1  # separators between the two sentences of a pair
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the five tokens."""
+        return self.pad, self.unk, self.cls, self.sep, self.mask
+
+
+BERT_TOKENS = SpecialTokens("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+MPNET_TOKENS = SpecialTokens("<pad>", "[UNK]", "<s>", "</s>", "<mask>", between=2)
+SPECIAL_TOKENS = BERT_TOKENS.names
 LARGEST_ID = 10_000_000  # of a vocabulary: a larger id is a mistake, and would fill the memory
 # Python splits at these control characters, BERT removes them: "a\x0bb" is one word.
 _NOT_A_SPACE = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
@@ -154,6 +178,14 @@ def _require_only(path: Path, what: str, values: Mapping[str, Any], **expected: 
             raise ValueError(f"{path}: {what} {name} is {values[name]!r}; this tokenizer has only {value!r}")
 
 
+def _special(path: Path, token: Any) -> str:
+    """Return an added token's text. Raise ValueError if neither BERT nor MPNet has it."""
+    if token not in (*BERT_TOKENS.names, *MPNET_TOKENS.names, "<unk>"):  # MPNet's files list <unk>, and use [UNK]
+        raise ValueError(f"{path}: added token {token!r}; this tokenizer knows no tokens but pieces and "
+                         f"{', '.join(BERT_TOKENS.names)}, or MPNet's {', '.join(MPNET_TOKENS.names)}")
+    return str(token)
+
+
 def _tokenizer_json(path: Path) -> tuple[dict[str, int], Cleaning]:
     """Read a tokenizer.json: its ids and its cleaning. Raise ValueError that names what this tokenizer does not do."""
     saved = read_json(path)
@@ -179,10 +211,7 @@ def _tokenizer_json(path: Path) -> tuple[dict[str, int], Cleaning]:
     if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
         raise ValueError(f"{path}: added_tokens is {str(added)[:40]!r}; expected a list of objects")
     for token in added:
-        if token.get("content") not in SPECIAL_TOKENS:
-            raise ValueError(f"{path}: added token {token.get('content')!r}; this tokenizer knows no tokens but pieces "
-                             f"and {', '.join(SPECIAL_TOKENS)}")
-        if ids.get(token["content"]) != token.get("id"):
+        if ids.get(_special(path, token.get("content"))) != token.get("id"):
             raise ValueError(f"{path}: added token {token['content']!r} has the id {token.get('id')!r}, the vocabulary "
                              f"{ids.get(token['content'])!r}")
     return ids, Cleaning(_typed(path, normalizer, "lowercase", bool, True),
@@ -219,20 +248,27 @@ class BertTokenizer:
         ids = dict(vocabulary) if isinstance(vocabulary, Mapping) else {
             token: number for number, token in enumerate(vocabulary)}
         self.id_of, self.cleaning = ids, cleaning
-        missing = [token for token in SPECIAL_TOKENS if token not in ids]
+        # Only an MPNet's vocabulary has all of MPNet's. It lists BERT's as well, and does not use them.
+        self.special = MPNET_TOKENS if all(token in ids for token in MPNET_TOKENS.names) else BERT_TOKENS
+        missing = [token for token in self.special.names if token not in ids]
         if missing:
             raise ValueError(f"the vocabulary of {len(ids)} tokens lacks {', '.join(missing)}")
         # A hole is filled with words that no text makes: pieces have no spaces.
         self.vocabulary = [f"no token {number}" for number in range(max(ids.values()) + 1)]
         for token, number in ids.items():
             self.vocabulary[number] = token
-        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[token] for token in SPECIAL_TOKENS)
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[token] for token in self.special.names)
         self._remembered = _WordMemory(self.tokenize)
 
     @property
     def lowercase(self) -> bool:
         """Tell whether text is lowercased."""
         return self.cleaning.lowercase
+
+    @property
+    def special_of_pair(self) -> int:
+        """Return how many special tokens a sequence of two sentences has."""
+        return 2 + self.special.between
 
     @classmethod
     def load(cls, directory: Path) -> "BertTokenizer":
@@ -266,10 +302,10 @@ class BertTokenizer:
             _require_only(settings_file, "setting", settings, do_basic_tokenize=True)
             added = settings.get("added_tokens_decoder") or {}
             for number, token in added.items() if isinstance(added, dict) else ():
-                content = token.get("content") if isinstance(token, dict) else token
-                if content not in SPECIAL_TOKENS or str(ids.get(content)) != number:
-                    raise ValueError(f"{settings_file}: added token {content!r} with the id {number}; this tokenizer "
-                                     f"knows no tokens but pieces and {', '.join(SPECIAL_TOKENS)}")
+                content = _special(settings_file, token.get("content") if isinstance(token, dict) else token)
+                if str(ids.get(content)) != number:
+                    raise ValueError(f"{settings_file}: added token {content!r} has the id {number}, the vocabulary "
+                                     f"{ids.get(content)!r}")
             cleaning = Cleaning(_typed(settings_file, settings, "do_lower_case", bool, cleaning.lowercase),
                                 _typed(settings_file, settings, "strip_accents", bool, cleaning.strip_accents),
                                 _typed(settings_file, settings, "tokenize_chinese_chars", bool,
@@ -334,7 +370,7 @@ class BertTokenizer:
 
     def build(self, first: Sequence[int], second: Sequence[int] | None = None, max_length: int | None = None
               ) -> tuple[list[int], list[int]]:
-        """Build a sequence: [CLS] first [SEP], or [CLS] first [SEP] second [SEP].
+        """Build a sequence: [CLS] first [SEP], or [CLS] first [SEP] second [SEP]. MPNet has two [SEP] in the middle.
 
         Args:
             first, second: token ids without special tokens.
@@ -343,7 +379,7 @@ class BertTokenizer:
         Returns:
             (input_ids, token_type_ids).
         """
-        special = 2 if second is None else 3
+        special = 2 if second is None else self.special_of_pair
         if max_length is not None:
             room = max_length - special
             if room < 0:
@@ -356,8 +392,9 @@ class BertTokenizer:
         input_ids = [self.cls_id, *first, self.sep_id]
         token_type_ids = [0] * len(input_ids)
         if second is not None:
-            input_ids += [*second, self.sep_id]
-            token_type_ids += [1] * (len(second) + 1)
+            more = [*[self.sep_id] * (self.special.between - 1), *second, self.sep_id]
+            input_ids += more
+            token_type_ids += [1] * len(more)
         return input_ids, token_type_ids
 
     def encode(self, first: str, second: str | None = None, max_length: int | None = None) -> Encoding:
@@ -374,10 +411,11 @@ class BertTokenizer:
         offsets: list[tuple[int, int]] = [(0, 0)]
         words: list[int | None] = [None]
         for index, side in enumerate(sides):
-            kept = token_type_ids.count(index) - (2 if index == 0 else 1)
-            offsets += [(token.start, token.end) for token in side[:kept]] + [(0, 0)]
-            words += [token.word for token in side[:kept]] + [None]
-        truncated = before + len(sides) + 1 - len(input_ids)
+            separators = 0 if index == 0 else self.special.between - 1  # before the sentence
+            kept = token_type_ids.count(index) - (2 if index == 0 else self.special.between)
+            offsets += [(0, 0)] * separators + [(token.start, token.end) for token in side[:kept]] + [(0, 0)]
+            words += [None] * separators + [token.word for token in side[:kept]] + [None]
+        truncated = before + (2 if second is None else self.special_of_pair) - len(input_ids)
         return Encoding(input_ids, token_type_ids, offsets, words, truncated)
 
     def save(self, directory: Path, max_length: int = 512):
@@ -389,9 +427,10 @@ class BertTokenizer:
         write_text(directory / "vocab.txt", "".join(f"{token}\n" for token in self.vocabulary))
         write_json(directory / "tokenizer_config.json", {
             "do_lower_case": self.cleaning.lowercase, "strip_accents": self.cleaning.strip_accents,
-            "tokenize_chinese_chars": self.cleaning.split_chinese, "tokenizer_class": "BertTokenizer",
-            "model_max_length": max_length, "unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]",
-            "cls_token": "[CLS]", "mask_token": "[MASK]"}, indent=2)
+            "tokenize_chinese_chars": self.cleaning.split_chinese,
+            "tokenizer_class": "MPNetTokenizer" if self.special is MPNET_TOKENS else "BertTokenizer",
+            "model_max_length": max_length,
+            **{f"{name}_token": getattr(self.special, name) for name in ("pad", "unk", "cls", "sep", "mask")}}, 2)
         complete = tokenizers.Tokenizer(tokenizers.models.WordPiece(
             {token: number for number, token in enumerate(self.vocabulary)}, unk_token="[UNK]",
             max_input_chars_per_word=self.cleaning.max_word_length))
@@ -399,8 +438,11 @@ class BertTokenizer:
             lowercase=self.cleaning.lowercase, strip_accents=self.cleaning.strip_accents,
             handle_chinese_chars=self.cleaning.split_chinese)
         complete.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-        complete.add_special_tokens([tokenizers.AddedToken(token, normalized=False) for token in SPECIAL_TOKENS])
+        complete.add_special_tokens([tokenizers.AddedToken(token, normalized=False) for token in self.special.names])
+        cls, sep = self.special.cls, self.special.sep
+        types = "" if self.special is MPNET_TOKENS else ":1"
         complete.post_processor = tokenizers.processors.TemplateProcessing(
-            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-            special_tokens=[("[CLS]", self.cls_id), ("[SEP]", self.sep_id)])
+            single=f"{cls} $A {sep}",
+            pair=f"{cls} $A {f'{sep} ' * self.special.between}$B{types} {sep}{types}",
+            special_tokens=[(cls, self.cls_id), (sep, self.sep_id)])
         write_text(directory / "tokenizer.json", complete.to_str(pretty=True))

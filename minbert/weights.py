@@ -4,6 +4,7 @@ Read: safetensors; PyTorch pickles (.bin, .pt, .pkl), always with weights_only=T
 names of the TensorFlow era (LayerNorm.gamma / beta); prefixes `bert.` and `module.` (so also the state dicts of
 pytorch_pretrained_bert that Arase & Tsujii (2019) released). Nothing is skipped in silence: see LoadReport.
 """
+import dataclasses
 import json
 import pickle
 import re
@@ -21,6 +22,7 @@ from corpora.files import write_atomically, write_json, write_text
 from corpora.near import near
 from minbert.bert import BertModel
 from minbert.config import BertConfig, SentenceSettings
+from minbert.mpnet import become_mpnet, from_mpnet, to_mpnet
 from minbert.tokenizer import BertTokenizer, read_json
 
 Model = TypeVar("Model", bound=BertModel)
@@ -104,7 +106,7 @@ def our_name(name: str) -> str:
     >>> our_name("module.bert.embeddings.LayerNorm.gamma")
     'embeddings.LayerNorm.weight'
     """
-    name = re.sub(r"^(module\.|_orig_mod\.)*(bert\.|encoder\.(?=embeddings\.|encoder\.|pooler\.))?", "", name)
+    name = re.sub(r"^(module\.|_orig_mod\.)*(bert\.|mpnet\.|encoder\.(?=embeddings\.|encoder\.|pooler\.))?", "", name)
     return re.sub(r"LayerNorm\.(gamma|beta)$",
                   lambda match: "LayerNorm." + {"gamma": "weight", "beta": "bias"}[match.group(1)], name)
 
@@ -123,6 +125,8 @@ def load_weights(model: BertModel, path: Path) -> LoadReport:
         if renamed in tensors:
             raise ValueError(f"{path}: two tensors are both named {renamed} once prefixes are dropped")
         tensors[renamed] = tensor
+    if model.config.model_type == "mpnet":
+        tensors = from_mpnet(tensors)
     parameters = model.state_dict()
     report = LoadReport(sorted(parameters.keys() - tensors.keys()), sorted(tensors.keys() - parameters.keys()))
     if len(report.missing) == len(parameters):
@@ -142,6 +146,20 @@ def load_weights(model: BertModel, path: Path) -> LoadReport:
     return report
 
 
+def make_encoder(config: BertConfig, kind: type[Model] = BertModel  # type: ignore[assignment]
+                 ) -> Model:
+    """Make an encoder with new parameters: a BERT, or an MPNet if its config says so.
+
+    Args:
+        config: its shape.
+        kind: BertModel, or a subclass such as engine.bert.FastBertModel.
+    """
+    model = kind(config)
+    if config.model_type == "mpnet":
+        become_mpnet(model)
+    return model
+
+
 def load_encoder(directory: Path, kind: type[Model] = BertModel  # type: ignore[assignment]
                  ) -> tuple[Model, BertTokenizer, LoadReport]:
     """Load a model directory: config.json, weights, vocabulary.
@@ -154,7 +172,7 @@ def load_encoder(directory: Path, kind: type[Model] = BertModel  # type: ignore[
         The encoder in evaluation mode, its tokenizer, and what did not match.
     """
     directory = Path(directory)
-    model = kind(BertConfig.load(directory / "config.json"))
+    model = make_encoder(BertConfig.load(directory / "config.json"), kind)
     tokenizer = BertTokenizer.load(directory)
     if len(tokenizer.vocabulary) > model.config.vocab_size:
         raise ValueError(f"{directory}: the vocabulary has {len(tokenizer.vocabulary)} tokens, "
@@ -217,7 +235,7 @@ def read_sentence_settings(directory: Path, model: BertModel) -> SentenceSetting
 
 
 def export(model: BertModel, tokenizer: BertTokenizer, directory: Path, sentences: SentenceSettings | None = None):
-    """Write a directory that transformers (BertModel) and sentence-transformers (SentenceTransformer) load.
+    """Write a directory that transformers (BertModel or MPNetModel) and sentence-transformers load.
 
     Args:
         model, tokenizer: of one encoder.
@@ -229,7 +247,9 @@ def export(model: BertModel, tokenizer: BertTokenizer, directory: Path, sentence
     directory.mkdir(parents=True, exist_ok=True)
     sentences = sentences or model.config.sentences
     tensors = model.state_dict()
-    config = BertConfig(**{**vars(model.config), "other": {"architectures": ["BertModel"], **model.config.other}})
+    mpnet = model.config.model_type == "mpnet"
+    config = dataclasses.replace(model.config, other={
+        "architectures": ["MPNetModel" if mpnet else "BertModel"], **model.config.other})
     length = min(sentences.max_length, model.config.max_position_embeddings)
     write_text(directory / "config.json", config.to_json())
     tokenizer.save(directory, length)
@@ -258,7 +278,7 @@ def export(model: BertModel, tokenizer: BertTokenizer, directory: Path, sentence
                     "linear.weight": tensors["pooler.dense.weight"],
                     "linear.bias": tensors["pooler.dense.bias"]})
     # The weights last: a directory that has them is whole.
-    save_tensors(directory / "model.safetensors", tensors)
+    save_tensors(directory / "model.safetensors", to_mpnet(tensors) if mpnet else tensors)
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor]):

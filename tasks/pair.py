@@ -60,7 +60,9 @@ class PairTask(Task):
 
     def full_length(self, example: Any) -> int:
         """Return the tokens of the example's longest sequence, before truncation."""
-        return super().full_length(example) if self.siamese else sum(map(len, example.ids)) + 3
+        if self.siamese or len(example.ids) == 1:
+            return super().full_length(example)
+        return sum(map(len, example.ids)) + self.tokenizer.special_of_pair
 
     # ---- batch -> outputs -> loss, prediction ------------------------------------------------------------------------
 

@@ -228,7 +228,7 @@ class Phrases(Task):
 
     def full_length(self, example: PhraseExample) -> int:
         """Return the tokens of the pair in one sequence, before truncation."""
-        return sum(map(len, example.ids)) + 3
+        return sum(map(len, example.ids)) + self.tokenizer.special_of_pair
 
     # ---- examples -> batch -------------------------------------------------------------------------------------------
 
@@ -242,15 +242,17 @@ class Phrases(Task):
         """
         sequence = self.tokenizer.build(first.ids[0], second.ids[1], self.max_length)
         segments = sequence[1]
-        target_length = sum(segments) - 1
-        source_length = len(segments) - target_length - 3
+        between = self.tokenizer.special.between
+        target_length = sum(segments) - between
+        source_length = len(segments) - target_length - self.tokenizer.special_of_pair
 
         def phrases(example: PhraseExample, side: int, length: int, shift: int) -> dict[Span, Phrase]:
             spans = piece_spans(example.owners[side], example.phrases[side], length)
             return {span: Phrase(a + shift, b + shift, tuple(example.ids[side][a:b]))
                     for span, (a, b) in spans.items() if b - a > 1}
 
-        return sequence, phrases(first, 0, source_length, 1), phrases(second, 1, target_length, source_length + 2)
+        start = 1 + source_length + between  # of the target
+        return sequence, phrases(first, 0, source_length, 1), phrases(second, 1, target_length, start)
 
     @staticmethod
     def _aligned(example: PhraseExample, source: dict[Span, Phrase], target: dict[Span, Phrase]

@@ -63,6 +63,12 @@ MUTANTS = [
            "tests/test_bert.py"),
     Mutant("approximate GELU", "minbert/bert.py", '"gelu": F.gelu', '"gelu": _TANH_GELU', "tests/test_bert.py"),
     # ---- the engine
+    Mutant("MPNet: left and right exchanged", "minbert/mpnet.py", "half * (offset > 0)", "half * (offset < 0)",
+           "tests/test_mpnet.py"),
+    Mutant("MPNet: attention dropout left out", "minbert/mpnet.py",
+           "F.dropout(weights, self.dropout_p, self.training) @ value", "weights @ value", "tests/test_mpnet.py"),
+    Mutant("engine: fused attention without MPNet's bias", "engine/attention.py", "mask if bias is None else bias",
+           "mask", "tests/test_mpnet.py"),
     Mutant("engine: attention dropout left out", "engine/attention.py", "dropout(weights, dropout_p) @ value",
            "weights @ value", "tests/test_dropout.py"),
     Mutant("engine: hidden dropout left out", "engine/bert.py",

@@ -155,7 +155,7 @@ def test_offline_is_respected(cache, hub, monkeypatch, tiny_directory):
 
 
 def test_the_default_model_has_the_stated_checksum(model_directory):
-    assert pretrained.sha256(model_directory / "model.safetensors") == pretrained.DEFAULT_SHA256
+    assert pretrained.sha256(model_directory / "model.safetensors") == pretrained.KNOWN[pretrained.DEFAULT].sha256
 
 
 @pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all", "", "a/b/c"])

@@ -22,7 +22,7 @@ from minbert.bert import BertModel
 from minbert.config import BertConfig, SentenceSettings
 from minbert.pretrained import cache_directory, fetch
 from minbert.tokenizer import BertTokenizer
-from minbert.weights import export, load_encoder
+from minbert.weights import export, load_encoder, make_encoder
 from tasks.heads import Trunk
 from tasks.leaderboard import FORMULAS
 from tasks.pair import PairTask
@@ -215,7 +215,7 @@ class Program:
         """Load a run's weights instead of training. The folder's encoder/ gives shape and vocabulary."""
         config = BertConfig.load(folder / "encoder" / "config.json")
         tokenizer = BertTokenizer.load(folder / "encoder")
-        encoder = self.engine.model(config)
+        encoder = make_encoder(config, self.engine.model)
         self.model = build_model(self.recipe, config, encoder, tokenizer)
         checkpoint.load_model(weights, self.model)
         self.model.to(self.device)
