@@ -81,7 +81,7 @@ class TaskOptions:
     """Hold what every task can be told.
 
     >>> TaskOptions(pooling="max").filled(max_length=64, dropout=0.1)
-    TaskOptions(max_length=64, dropout=0.1, pooling='max', new_layers=0)
+    TaskOptions(max_length=64, dropout=0.1, pooling='max', new_layers=0, own_layers=0)
     """
 
     sentences: ClassVar[tuple[str, ...]] = ()  # columns of a file of one's own; empty: the task has formats of its own
@@ -91,6 +91,7 @@ class TaskOptions:
     dropout: float | None = None  # before the head; None: the recipe's hidden_dropout_prob
     pooling: str = "mean"  # token vectors -> sentence vector
     new_layers: int = 0  # transformer layers of the task's own on top of the encoder
+    own_layers: int = 0  # how many of the encoder's top layers the task has copies of; they learn at the encoder's rate
 
     def __post_init__(self):
         require_one_of("pooling", self.pooling, self.poolings())
@@ -99,6 +100,7 @@ class TaskOptions:
         if self.dropout is not None:
             require(0 <= self.dropout < 1, f"dropout is {self.dropout!r}; expected 0 <= p < 1")
         require_between("new_layers", self.new_layers, 0, 100)
+        require_between("own_layers", self.own_layers, 0, 100)
 
     @classmethod
     def poolings(cls) -> tuple[str, ...]:
@@ -130,9 +132,10 @@ class SentimentOptions(TaskOptions):
         require_between("classes", self.classes, 2, 1000)
         require_one_of("head", self.head, (*(head for head in HEADS if head != "cosine"), *EXEMPLAR_HEADS))
         require_between("exemplars", self.exemplars, 0 if self.head == "nearest" else 1, 1_000_000)
-        require(self.head not in EXEMPLAR_HEADS or (self.new_layers == 0 and self.pooling != "attentive"),
-                f"head '{self.head}' compares vectors of the frozen encoder; new_layers and pooling 'attentive' would "
-                "change them")
+        require(self.head not in EXEMPLAR_HEADS or (self.new_layers == self.own_layers == 0
+                                                    and self.pooling != "attentive"),
+                f"head '{self.head}' compares vectors of the frozen encoder; new_layers, own_layers and pooling "
+                "'attentive' would change them")
         require(0 <= self.label_smoothing < 1, f"label_smoothing is {self.label_smoothing!r}; expected 0 to below 1")
 
 
@@ -301,6 +304,7 @@ class PhraseOptions(TaskOptions):
         require_one_of("random_sources", self.random_sources, RANDOM_SOURCES)
         require_between("looks", self.looks, 1, 100)
         require(self.new_layers == 0, "new_layers: transfer fine-tuning trains the encoder; expected 0")
+        require(self.own_layers == 0, "own_layers: transfer fine-tuning trains the encoder; expected 0")
 
     @classmethod
     def poolings(cls) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 A task reads its files, turns examples into batches, a batch into outputs, outputs into a loss and into predictions, and
 writes predictions. It owns its head. The trainer never asks which task it has.
 """
+import copy
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -104,6 +105,37 @@ class NewLayers(nn.Module):
         return BertOutput(hidden, hidden[:, 0])
 
 
+class OwnLayers(nn.Module):
+    """Hold a task's own copies of the encoder's top layers and of its pooler. The layers below stay shared.
+
+    The tasks then disagree about fewer parameters (the branches of Stickland & Murray 2019, section 3, go as far as a
+    whole copy). A layer's copy costs as many parameters as the layer.
+
+    Args:
+        encoder: is copied from, as it is now.
+        count: how many layers.
+    """
+
+    def __init__(self, encoder: BertModel, count: int):
+        super().__init__()
+        layers = encoder.layers()
+        if count > len(layers):
+            raise ValueError(f"own_layers is {count}; the encoder has {len(layers)} layers")
+        # What a layer only refers to, as MPNet's layers do to their common bias, stays the encoder's.
+        outside = {id(module): module for name, module in encoder.named_modules()
+                   if not name.startswith(("encoder.layer.", "pooler"))}
+        self.layer = nn.ModuleList(copy.deepcopy(layer, dict(outside)) for layer in layers[-count:])
+        self.pooler = copy.deepcopy(encoder.pooler)
+
+    def on(self, encoder: BertModel) -> BertModel:
+        """Return an encoder with these layers at its top. Everything else is the given encoder's."""
+        view = copy.copy(encoder)
+        view._modules = {**encoder._modules, "pooler": self.pooler}
+        layers = [*encoder.layers()[:-len(self.layer)], *self.layer]
+        view.layers = lambda: layers  # type: ignore[method-assign]
+        return view
+
+
 class Task(nn.Module):
     """Do what all tasks do alike.
 
@@ -134,6 +166,12 @@ class Task(nn.Module):
         self.dropout = nn.Dropout(options.dropout)
         self.attentive = AttentivePooling(config.hidden_size) if options.pooling == "attentive" else None
         self.new_layers = NewLayers(config, options.new_layers) if options.new_layers else None
+        self.own_layers: OwnLayers | None = None
+
+    def take_layers(self, encoder: BertModel):
+        """Copy the layers that are to be the task's own. Raise ValueError if the encoder has fewer."""
+        if self.options.own_layers:
+            self.own_layers = OwnLayers(encoder, self.options.own_layers)
 
     # ---- file -> examples -> batch -----------------------------------------------------------------------------------
 
@@ -213,6 +251,8 @@ class Task(nn.Module):
 
     def encode(self, encoder: BertModel, tokens: TokenBatch) -> tuple[Tensor, Tensor]:
         """Return one vector a sequence, [sequences, H], and the penalty that pooling asks for."""
+        if self.own_layers is not None:
+            encoder = self.own_layers.on(encoder)
         output = encode(encoder, tokens, cls_only=self.pooling in CLS_POOLINGS and self.new_layers is None)
         if self.new_layers is not None:
             output = self.new_layers(encoder, output, tokens.attention_mask)

@@ -200,7 +200,7 @@ encoder_dropout = 0.0
 hidden_dropout_prob = 0.0
 precision = "float32"
 [tasks.sst]
-new_layers = {new_layers}
+{layers}
 [[stage]]
 tasks = ["sst", "para", "sts"]
 epochs = 1
@@ -211,12 +211,13 @@ optimizer = {{ lr = 5e-5, head_lr = 1e-3 }}
 """
 
 
-@pytest.mark.parametrize(("combine", "new_layers"), [("sum", 0), ("pcgrad", 1)])
+@pytest.mark.parametrize(("combine", "layers"), [("sum", ""), ("pcgrad", "new_layers = 1"),
+                                                  ("pcgrad", "own_layers = 1"), ("sum", "own_layers = 2")])
 def test_twenty_training_steps_end_with_the_lessons_parameters(tmp_path, monkeypatch, tiny_directory, toy_directory,
-                                                                combine, new_layers):
+                                                                combine, layers):
     """Through the command line: losses within 1e-4 at each of 20 steps, parameters within 1e-5 at the end."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "twins.toml").write_text(RECIPE.format(combine=combine, new_layers=new_layers))
+    (tmp_path / "twins.toml").write_text(RECIPE.format(combine=combine, layers=layers))
     losses, parameters = [], []
     for engine in ("plain", "engine"):
         assert train_multitask.main(["--recipe", "twins.toml", "--engine", engine, "--weights", str(tiny_directory),

@@ -68,8 +68,8 @@ def optimizer_groups(encoder: BertModel, tasks: Sequence[nn.Module], lr: float, 
     Args:
         encoder: its trainable parameters take part.
         tasks: all their parameters take part.
-        lr: of the encoder's top layer.
-        head_lr: of the tasks' parameters; lr if None.
+        lr: of the encoder's top layer, and of a task's own copies of layers.
+        head_lr: of the tasks' other parameters; lr if None.
         weight_decay: of matrices.
         layer_decay: the factor on lr from each layer to the next lower one.
     """
@@ -85,6 +85,8 @@ def optimizer_groups(encoder: BertModel, tasks: Sequence[nn.Module], lr: float, 
             groups.append({**group, "lr": lr * layer_decay ** (layers - depth)})
     # By the parameter: two tasks may have one in common.
     own = {parameter: name for task in tasks for name, parameter in task.named_parameters()}
-    for group in parameter_groups(((name, parameter) for parameter, name in own.items()), weight_decay):
-        groups.append({**group, "lr": lr if head_lr is None else head_lr})
+    copies = [(name, parameter) for parameter, name in own.items() if name.startswith("own_layers.")]
+    heads = [(name, parameter) for parameter, name in own.items() if not name.startswith("own_layers.")]
+    for named, rate in ((copies, lr), (heads, lr if head_lr is None else head_lr)):
+        groups += [{**group, "lr": rate} for group in parameter_groups(named, weight_decay)]
     return groups

@@ -53,6 +53,7 @@ def build_model(recipe: Recipe, config: BertConfig, encoder: BertModel, tokenize
         options = settings.options.filled(recipe.max_length, recipe.hidden_dropout_prob)
         tasks[name] = make_task(settings.kind, name, tokenizer, config, options)
         tasks[name].cmu_predictions = settings.format == "cmu"
+        tasks[name].take_layers(encoder)
     for members in recipe.trunks().values():
         sharing = [task for name, task in tasks.items() if name in members and isinstance(task, PairTask)]
         trunk = Trunk(sharing[0].features, config.hidden_size, sharing[0].dropout.p)
@@ -185,7 +186,8 @@ class Program:
         """Say how the run makes sentence vectors: as its first siamese task, or else its first task, does."""
         tasks = list(self.model.tasks_by_name().values())
         task = next((task for task in tasks if getattr(task, "siamese", False)), tasks[0])
-        if task.attentive is not None or task.new_layers is not None or isinstance(task, Phrases):
+        own = (task.attentive, task.new_layers, task.own_layers)
+        if isinstance(task, Phrases) or any(module is not None for module in own):
             return SentenceSettings(refused=f"task {task.name} makes vectors with parameters of its own: the folder "
                                             "encoder/ has no settings of sentence-transformers")
         return SentenceSettings(task.pooling, True, task.max_length)
