@@ -65,7 +65,7 @@ def load_data(tasks: dict[str, Task], recipe: Recipe, directory: Path, limit: in
         settings = recipe.tasks[name]
         parts: dict[str, Sequence[Example]] = {split: [] for split in SPLITS}
         shares: dict[str, Sequence[Example]] = {}  # train and dev, where dev is drawn from train: read once for both
-        for split in splits:
+        for split in splits if not settings.model_of else [split for split in splits if split == "train"]:
             drawn = settings.dev_share > 0 and split != "test"
             files = [directory / file for file in (settings.train if drawn else getattr(settings, split))]
             if split == "test" and files and not any(file.exists() for file in files):

@@ -59,6 +59,9 @@ def build_model(recipe: Recipe, config: BertConfig, encoder: BertModel, tokenize
         trunk = Trunk(sharing[0].features, config.hidden_size, sharing[0].dropout.p)
         for task in sharing:
             task.share(trunk)
+    for name, settings in recipe.tasks.items():
+        if settings.model_of:
+            tasks[name]._modules = tasks[settings.model_of]._modules  # one head, for both
     return MultitaskModel(encoder, tasks)
 
 

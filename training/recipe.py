@@ -10,6 +10,7 @@ import re
 import tomllib
 import types
 import typing
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -159,6 +160,7 @@ class TaskRecipe:
     dev: list[str] = field(default_factory=list)
     test: list[str] = field(default_factory=list)
     limit: int | None = None  # at most so many training examples, drawn with the recipe's seed
+    model_of: str = ""  # the task whose head and options this one has: it is more training data for that task
     dev_share: float = 0.0  # without a dev file: this share of train is drawn for dev, with the recipe's seed
     # Files of one's own (corpora/layouts.py). Empty: the task's usual format.
     format: str = ""
@@ -193,6 +195,9 @@ class TaskRecipe:
         """Tell whether the task's head is made of vectors of the frozen encoder."""
         return getattr(self.options, "head", "") in EXEMPLAR_HEADS
 
+
+# The fields of a task that say where its examples are. The others say what its model is.
+DATA_FIELDS = ("train", "dev", "test", "limit", "dev_share", "format", "separator", "header", "columns", "labels")
 
 # What a recipe need not say: kind and files of the tasks by their usual names.
 USUAL_TASKS: dict[str, dict[str, Any]] = {
@@ -271,10 +276,34 @@ class Recipe:
                                              f"{near(task, self.tasks)}")
                 _require(not self.tasks[task].prepared or stage.trainable == "heads",
                          f"task '{task}' compares vectors of the frozen encoder; its stage needs trainable = 'heads'")
+        for name, settings in self.tasks.items():
+            if settings.model_of:
+                self._require_model(name, settings)
         for trunk, tasks in self.trunks().items():
             combinations = {options.combination for options in tasks.values()}
             _require(len(combinations) == 1, f"the tasks of trunk '{trunk}' ({', '.join(tasks)}) have the combinations "
                                              f"{' and '.join(sorted(combinations))}; expected one")
+
+    def _require_model(self, name: str, task: TaskRecipe):
+        """Raise ValueError if a task cannot have the model that it asks for.
+
+        name, task: it and its settings.
+        """
+        others = [other for other, settings in self.tasks.items() if not settings.model_of]
+        _require(task.model_of in others, f"task '{name}': model_of is '{task.model_of}'; expected a task that has a "
+                                          f"model of its own: {', '.join(others)}{near(task.model_of, others)}")
+        target = self.tasks[task.model_of]
+        _require(task.kind == target.kind and task.options == target.options,
+                 f"task '{name}' has the model of '{task.model_of}', but other options; leave them out")
+        _require(not task.prepared, f"task '{name}' has the model of '{task.model_of}', whose head is made of training "
+                                    "sentences; there is nothing to train")
+        _require(not task.dev and not task.test and task.dev_share == 0,
+                 f"task '{name}' is training data for '{task.model_of}', which has its own dev and test; leave them "
+                 "out")
+
+    def scored(self, names: Iterable[str]) -> list[str]:
+        """Return the tasks whose dev sets say how good the named tasks' models are."""
+        return list(dict.fromkeys(self.tasks[name].model_of or name for name in names))
 
     def trunks(self) -> dict[str, dict[str, PairOptions]]:
         """Return each trunk's tasks with their options: trunk -> task -> options."""
@@ -338,13 +367,20 @@ def _holds_dataclass(value: Any) -> bool:
     return any(dataclasses.is_dataclass(item) for item in items)
 
 
-def _task(name: str, values: dict, where: str) -> TaskRecipe:
+def _task(name: str, tables: dict, where: str) -> TaskRecipe:
+    values = tables.get(name, {})
     if not isinstance(values, dict):
         raise ValueError(f"{where}: [tasks.{name}] is {values!r}; expected a table")
     usual = USUAL_TASKS.get(name, {})
     if values.get("kind", usual.get("kind")) != usual.get("kind"):
         usual = {}  # another kind of task than the usual one of this name: its files and options do not fit
     merged = {**usual, **values}
+    target = values.get("model_of")
+    if isinstance(target, str) and target:
+        common = {**USUAL_TASKS.get(target, {}), **tables.get(target, {})}
+        if not common or common.get("model_of"):  # Recipe says what is wrong; it needs a kind to get there
+            common = {"kind": "sentiment"}
+        merged = {**{key: value for key, value in common.items() if key not in DATA_FIELDS}, **values}
     for split in ("dev", "test"):  # of files of one's own, there are those that one names
         if (values.get("format") or (split == "dev" and values.get("dev_share"))) and split not in values:
             merged.pop(split, None)
@@ -386,7 +422,7 @@ def parse_recipe(values: dict, where: str) -> Recipe:
         raise ValueError(f"{where}: tasks is {tables!r}; expected tables [tasks.NAME]")
     used = dict.fromkeys(task for stage in built for task in stage.tasks)
     names = [*used, *(name for name in tables if name not in used)]
-    known = {name: _task(name, tables.get(name, {}), where) for name in names if name in USUAL_TASKS or name in tables}
+    known = {name: _task(name, tables, where) for name in names if name in USUAL_TASKS or name in tables}
     for number, stage in enumerate(built, start=1):
         for task in stage.tasks:
             if task not in known:

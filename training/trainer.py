@@ -135,6 +135,7 @@ class Trainer:
     def _train_stage(self, stage: Stage, tensors: dict[str, torch.Tensor]):
         state = self.state
         tasks = {name: self.model.tasks_by_name()[name] for name in stage.tasks}
+        scored = {name: self.model.tasks_by_name()[name] for name in self.recipe.scored(stage.tasks)}
         title = stage.name or f"stage {state.stage + 1}"
         trained = [name for name in stage.tasks
                    if stage.trainable != "heads" or next(tasks[name].parameters(), None) is not None]
@@ -173,7 +174,7 @@ class Trainer:
                     bar.clear()
                     self._require_finite(title)
                     with average.applied() if average is not None else nullcontext():
-                        self._end_epoch(stage, title, tasks, state.step // steps.per_epoch)
+                        self._end_epoch(stage, title, scored, state.step // steps.per_epoch)
                 if state.step % steps.per_epoch == 0 or time.monotonic() - last_save > SAVE_EVERY or interrupted:
                     self._save(steps)
                     last_save = time.monotonic()
