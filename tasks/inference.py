@@ -188,8 +188,17 @@ class InferenceTriplets(Task):
 
     def predict_from(self, outputs: Outputs) -> Tensor:
         """Return 1 where the entailed sentence has the larger cosine, [B]."""
+        return (self._advantage(outputs) > 0).long()
+
+    def answers(self, encoder: BertModel, batch: Batch) -> dict[str, Tensor]:
+        """Return the predictions, and how much larger the entailed sentence's cosine is."""
+        outputs = self.outputs(encoder, batch)
+        return {"prediction": self.predict_from(outputs), "score": self._advantage(outputs)}
+
+    @staticmethod
+    def _advantage(outputs: Outputs) -> Tensor:
         premises, entailed, contradicted = outputs.values.chunk(3)
-        return (F.cosine_similarity(premises, entailed) > F.cosine_similarity(premises, contradicted)).long()
+        return F.cosine_similarity(premises, entailed) - F.cosine_similarity(premises, contradicted)
 
     def metrics(self) -> dict[str, Callable[[np.ndarray, np.ndarray], float]]:
         """Return accuracy."""

@@ -58,6 +58,10 @@ class Objective(nn.Module):
             return self.label(scores).clamp(0, self.highest)
         return self.label(scores).round().clamp(0, self.classes - 1).long()  # the nearest class
 
+    def probabilities(self, scores: Tensor) -> Tensor | None:
+        """Turn the same scores into probabilities of the classes, [B, C]. None where the loss gives none."""
+        return None
+
     def divergence(self, first: Tensor, second: Tensor) -> Tensor:
         """Say how far apart two outputs for the same batch are."""
         return F.mse_loss(first, second)
@@ -106,6 +110,13 @@ class BinaryCrossEntropy(Objective):
         """Return the likelier class, or the probability as a label. scores: [B]."""
         return super().predict(scores.sigmoid() if self.of_logits else scores)
 
+    def probabilities(self, scores: Tensor) -> Tensor | None:
+        """Return the probabilities of the two classes, if there are classes. scores: [B]."""
+        if self.classes is None:
+            return None
+        positive = scores.sigmoid() if self.of_logits else (self.label(scores) / self.highest).clamp(0, 1)
+        return torch.stack([1 - positive, positive], dim=1)
+
     def divergence(self, first: Tensor, second: Tensor) -> Tensor:
         """Compute the Kullback-Leibler divergence of two classes, both ways. Cosines are compared by their squares."""
         if not self.of_logits:
@@ -133,6 +144,10 @@ class CrossEntropy(Objective):
         """Return the class of the largest logit. scores: logits [B, C]."""
         return scores.argmax(dim=1)
 
+    def probabilities(self, scores: Tensor) -> Tensor | None:
+        """Return the softmax of the logits [B, C]."""
+        return scores.softmax(dim=1)
+
     def divergence(self, first: Tensor, second: Tensor) -> Tensor:
         """Compute the Kullback-Leibler divergence, both ways."""
         return losses.symmetric_divergence(first, second)
@@ -153,6 +168,10 @@ class Bins(CrossEntropy):
     def predict(self, scores: Tensor) -> Tensor:
         """Return the expected score. scores: logits [B, bins]."""
         return losses.bin_expectation(scores, 0, self.highest)
+
+    def probabilities(self, scores: Tensor) -> Tensor | None:
+        """Return nothing: bins are no classes."""
+        return None
 
 
 class Ranking(Objective):

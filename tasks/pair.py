@@ -115,3 +115,14 @@ class PairTask(Task):
     def predict_from(self, outputs: Outputs) -> Tensor:
         """Turn outputs into classes or scores [B]."""
         return self.objective.predict(self._compared(outputs))
+
+    def answers(self, encoder: BertModel, batch: Batch) -> dict[str, Tensor]:
+        """Return the predictions, and the probabilities or else the scores that they were made from."""
+        compared = self._compared(self.outputs(encoder, batch))
+        probabilities = self.objective.probabilities(compared)
+        answers = {"prediction": self.objective.predict(compared)}
+        if probabilities is not None:
+            answers["probabilities"] = probabilities
+        elif compared.ndim == 1:
+            answers["score"] = compared
+        return answers

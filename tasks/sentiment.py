@@ -88,6 +88,11 @@ class Sentiment(Task):
         """Return the class of the largest logit, [B]."""
         return outputs.values.argmax(dim=1)
 
+    def answers(self, encoder: BertModel, batch: Batch) -> dict[str, Tensor]:
+        """Return the predictions and the probabilities of the classes."""
+        outputs = self.outputs(encoder, batch)
+        return {"prediction": self.predict_from(outputs), "probabilities": outputs.values.softmax(dim=1)}
+
     def metrics(self) -> dict[str, Callable[[np.ndarray, np.ndarray], float]]:
         """Return accuracy and the mean F1 of the classes."""
         return {"accuracy": accuracy,

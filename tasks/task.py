@@ -299,6 +299,14 @@ class Task(nn.Module):
         """Predict a batch, [B]."""
         return self.predict_from(self.outputs(encoder, batch))
 
+    def answers(self, encoder: BertModel, batch: Any) -> dict[str, Tensor]:
+        """Return all that can be said of each example of a batch, [B, ...] each.
+
+        `prediction` is what `predict` returns. Tasks add `probabilities`, of the classes, or the `score` that the
+        prediction was made from.
+        """
+        return {"prediction": self.predict(encoder, batch)}
+
     # ---- predictions -> score, file ----------------------------------------------------------------------------------
 
     def metrics(self) -> dict[str, Callable[[np.ndarray, np.ndarray], float]]:

@@ -17,6 +17,7 @@ from torch.testing import assert_close
 import train_multitask
 from alignment.corpus import Settings, identity_of, write_corpus
 from corpora import toy
+from corpora.predictions import load_predictions
 from engine.adamw import FastAdamW
 from minbert.bert import BertModel
 from minbert.weights import export, load_encoder
@@ -234,7 +235,7 @@ def test_the_exported_folder_gives_the_runs_own_predictions(tmp_path, monkeypatc
                               '[[stage]]\ntasks = ["sts"]\nepochs = 1\nsteps_per_epoch = 5\n')
     assert train_multitask.main(["--recipe", "r.toml", "--weights", str(tiny_directory), "--data", str(toy_directory),
                                  "--out", "run", "--no_progress"]) == 0
-    predictions = np.array(json.loads(Path("run/predictions/sts-dev.json").read_text())["predictions"])
+    predictions = np.array([row.prediction for row in load_predictions(Path("run/predictions/sts-dev.jsonl"))])
     rows = [line.split("\t") for line in (toy_directory / "sts-dev.csv").read_text().splitlines()[1:]]
     pairs = [[row[column].strip('"') for row in rows] for column in (2, 3)]
     peer = sentence_transformers.SentenceTransformer("run/encoder", device="cpu")

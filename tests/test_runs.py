@@ -18,6 +18,7 @@ import pretrain_tft
 import train_multitask
 from corpora import toy
 from corpora.files import write_json
+from corpora.predictions import load_predictions
 from tasks.metrics import pearson
 from training import checkpoint
 from training.commandline import printable
@@ -483,7 +484,7 @@ def test_a_model_that_has_diverged_is_not_a_result(place, capsys):
 def test_predictions_of_one_class_are_flagged(place, capsys):
     assert place("--option", "pretrain", "--lr", 0, "--tasks", "para", "--out", "run") == 0
     results = json.loads(Path("run/results.json").read_text())
-    values = json.loads(Path("run/predictions/para-dev.json").read_text())["predictions"]
+    values = [row.prediction for row in load_predictions(Path("run/predictions/para-dev.jsonl"))]
     flagged = any("every dev prediction is" in warning for warning in results["warnings"])
     assert flagged == (len(set(values)) == 1)
     if flagged:

@@ -27,6 +27,7 @@ import numpy as np
 
 from corpora.files import write_text
 from corpora.messages import error_line
+from corpora.predictions import load_predictions
 from tasks.metrics import accuracy, f1, matthews, pearson, phrasal, sentential
 from training.commandline import PARENT, positive
 from training.recipe import load_recipe
@@ -206,15 +207,14 @@ def p_values(first: Job, other: Job, task: str, metric: str) -> dict[str, float]
         first, other: the runs.
         task, metric: what is tested.
     """
-    runs = []
-    for job in (first, other):
-        path = job.folder / "predictions" / f"{task}-dev.json"
-        if not path.exists():
-            return {}
-        runs.append(json.loads(path.read_text(encoding="utf-8")))
-    if runs[0]["gold"] != runs[1]["gold"]:
+    paths = [job.folder / "predictions" / f"{task}-dev.jsonl" for job in (first, other)]
+    if not all(path.exists() for path in paths):
         return {}
-    gold, a, b = (np.array(values) for values in (runs[0]["gold"], runs[0]["predictions"], runs[1]["predictions"]))
+    runs = [load_predictions(path) for path in paths]
+    gold, same = (np.array([row.gold for row in run]) for run in runs)
+    if not np.array_equal(gold, same):
+        return {}
+    a, b = (np.array([row.prediction for row in run]) for run in runs)
     if metric not in METRICS:
         return {}
     tests = {"bootstrap": paired_bootstrap(METRICS[metric], gold, a, b)}

@@ -26,10 +26,16 @@ class Metric:
     high: float
 
 
-@torch.inference_mode()
 def predict(task: Task, encoder: BertModel, examples: Sequence[Example], device: torch.device, world: World = ALONE
             ) -> np.ndarray:
-    """Predict examples. Returns the predictions in the order of the examples.
+    """Predict examples. Returns the predictions in the order of the examples. See `answers`."""
+    return answers(task, encoder, examples, device, world)["prediction"]
+
+
+@torch.inference_mode()
+def answers(task: Task, encoder: BertModel, examples: Sequence[Example], device: torch.device, world: World = ALONE
+            ) -> dict[str, np.ndarray]:
+    """Return the predictions, and the probabilities or scores they were made from, in the order of the examples.
 
     Batches are made by length, so that padding costs little. Several processes take turns at them, and all get all
     predictions.
@@ -46,11 +52,13 @@ def predict(task: Task, encoder: BertModel, examples: Sequence[Example], device:
     with evaluating(encoder, task):
         for indices in by_length(lengths, budget)[world.rank::world.size]:
             batch = task.collate([examples[index] for index in indices]).to(device)
-            own.append((indices, task.predict(encoder, batch).cpu().numpy()))
-    places, predictions = zip(*(part for parts in world.gather(own) for part in parts), strict=True)
-    in_batches = np.concatenate(predictions)
-    result = np.empty_like(in_batches)
-    result[np.concatenate(places)] = in_batches
+            own.append((indices, {name: values.cpu().numpy() for name, values in task.answers(encoder, batch).items()}))
+    places, parts = zip(*(part for parts in world.gather(own) for part in parts), strict=True)
+    result = {}
+    for name in parts[0]:
+        in_batches = np.concatenate([part[name] for part in parts])
+        result[name] = np.empty_like(in_batches)
+        result[name][np.concatenate(places)] = in_batches
     return result
 
 

@@ -10,14 +10,17 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
+from corpora.examples import Example
 from corpora.files import write_json, write_text
+from corpora.predictions import Prediction, save_predictions
 from minbert.bert import BertModel
 from minbert.config import BertConfig, SentenceSettings
 from minbert.pretrained import cache_directory, fetch
@@ -33,7 +36,7 @@ from training.choices import COURSE_TASKS
 from training.data import SPLITS, load_data, sample
 from training.distributed import join
 from training.engines import make_engine
-from training.evaluate import Metric, conflicts, measure, one_score, predict, table
+from training.evaluate import Metric, answers, conflicts, measure, one_score, predict, table
 from training.recipe import Recipe
 from training.runs import check_identity, content_hash, environment, hashes_of, model_hashes, only_process
 from training.seeds import seed_of
@@ -63,6 +66,18 @@ def build_model(recipe: Recipe, config: BertConfig, encoder: BertModel, tokenize
         if settings.model_of:
             tasks[name]._modules = tasks[settings.model_of]._modules  # one head, for both
     return MultitaskModel(encoder, tasks)
+
+
+def _with_context(examples: Sequence[Example], answered: dict[str, np.ndarray]) -> list[Prediction]:
+    """Put examples and what a task answered together.
+
+    examples: with labels. answered: by training.evaluate.answers.
+    """
+    rounded = {name: np.round(values.astype(float), 6).tolist() for name, values in answered.items()
+               if name != "prediction"}
+    return [Prediction(example.id, list(example.sentences), example.label, prediction,
+                       **{name: values[index] for name, values in rounded.items()})
+            for index, (example, prediction) in enumerate(zip(examples, answered["prediction"].tolist(), strict=True))]
 
 
 def set_encoder_dropout(encoder: BertModel, p: float):
@@ -242,10 +257,11 @@ class Program:
         outputs: (task, "dev" or "test") -> a second place for that file.
         shared: a folder for a third copy of the course's files. What another run left there is removed.
         """
-        predictions = {(name, split): predict(task, self.model.encoder, examples, self.device, self.world)
-                       for name, task in self.model.tasks_by_name().items() for split in ("dev", "test")
-                       if (examples := getattr(self.data[name], split))}
-        written = self._write_predictions(predictions, outputs, shared) if self.world.first else []
+        answered = {(name, split): answers(task, self.model.encoder, examples, self.device, self.world)
+                    for name, task in self.model.tasks_by_name().items() for split in ("dev", "test")
+                    if (examples := getattr(self.data[name], split))}
+        predictions = {place: values["prediction"] for place, values in answered.items()}
+        written = self._write_predictions(answered, outputs, shared) if self.world.first else []
         measured = {split: self._measured(predictions, split) for split in ("dev", "test")}
         measured["train"] = self._train_scores()
         warnings = [f"task {name}: every {split} prediction is {values[0]}; nothing was learned"
@@ -302,17 +318,17 @@ class Program:
                                         examples)
         return results
 
-    def _write_predictions(self, predictions: dict[tuple[str, str], Any], outputs: dict[tuple[str, str], Path],
+    def _write_predictions(self, answered: dict[tuple[str, str], dict[str, Any]], outputs: dict[tuple[str, str], Path],
                            shared: Path | None) -> list[Path]:
         """Write the prediction files. See `finish`. Returns the course's."""
         written: list[Path] = []
         share = SharedFolder(shared) if shared is not None else None
         folder = self.directory / "predictions"
-        for (name, split), values in predictions.items():
+        for (name, split), answer in answered.items():
             task, examples = self.model.tasks_by_name()[name], getattr(self.data[name], split)
-            if split == "dev":  # with the gold labels: two runs can be compared without the data
-                write_json(folder / f"{name}-dev.json", {
-                    "gold": [example.label for example in examples], "predictions": values.tolist()}, None)
+            values = answer["prediction"]
+            if split == "dev":  # for the report, and so that two runs can be compared without the data
+                save_predictions(folder / f"{name}-dev.jsonl", _with_context(examples, answer))
             if task.prediction_header is None:
                 continue
             places = [folder / task.prediction_file(split), outputs.get((name, split))]
