@@ -32,11 +32,14 @@ from tasks.pair import PairTask
 from tasks.phrases import Phrases
 from tasks.registry import make_task
 from training import checkpoint
+from training.attention import attention_of
+from training.baselines import baselines
 from training.choices import COURSE_TASKS
 from training.data import SPLITS, load_data, sample
 from training.distributed import join
 from training.engines import make_engine
 from training.evaluate import Metric, answers, conflicts, measure, one_score, predict, table
+from training.memory import peak_memory
 from training.recipe import Recipe
 from training.runs import check_identity, content_hash, environment, hashes_of, model_hashes, only_process
 from training.seeds import seed_of
@@ -284,11 +287,17 @@ class Program:
             "conflicts": conflicts(self.trainer.log_path) if self.trainer is not None else {},
             "overall": one_score(measured["dev"], formula), "overall_formula": FORMULAS[formula],
             "training_seconds": round(self.training_seconds, 1), "engine": self.engine.name,
+            "peak_memory_mb": round(peak_memory()),
+            "baselines": {name: baselines(task, self.data[name].train, self.data[name].dev)
+                          for name, task in self.model.tasks_by_name().items()},
+            "rows_train": {name: len(self.data[name].train) for name in measured["dev"]},
+            "max_length": {name: self.model.tasks_by_name()[name].max_length for name in measured["dev"]},
             "rows": {name: len(self.data[name].dev) for name in measured["dev"]},
             **{split: {task: {name: dataclasses.asdict(metric) for name, metric in metrics.items()}
                        for task, metrics in results.items()} for split, results in measured.items()},
             "published": self.recipe.published}
         if self.world.first:
+            write_json(self.directory / "attention.json", self._attention(), None)
             write_json(self.directory / "results.json", summary)
         for warning in warnings:
             self.say(f"WARNING: {warning}")
@@ -297,6 +306,14 @@ class Program:
         self.say(f"training took {self.training_seconds:,.0f} s; {len(written)} prediction files, "
                  f"the last {written[-1]}; run folder {self.directory}" if written else f"run folder {self.directory}")
         sys.stdout.flush()
+
+    def _attention(self) -> list[dict[str, Any]]:
+        """Return the attention weights of a few dev sentences, of three tasks at most."""
+        shown: list[dict[str, Any]] = []
+        for name, task in self.model.tasks_by_name().items():
+            if self.data[name].dev and len(shown) < 3:
+                shown += attention_of(task, self.model.encoder, self.data[name].dev, 1)
+        return shown
 
     def _measured(self, predictions: dict[tuple[str, str], Any], split: str) -> dict[str, dict[str, Metric]]:
         """Measure a split of each task that has labels there. A test set of our own making has some."""

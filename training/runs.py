@@ -22,7 +22,7 @@ from training.recipe import Recipe, recipe_to_toml
 IDENTITY = "identity.json"
 LOCK = "run.lock"
 WRITTEN = (LOCK, IDENTITY, "recipe.toml", "metrics.jsonl", "results.json", "predictions", "encoder", "corpus",
-           "state.json", "model.safetensors")
+           "state.json", "model.safetensors", "attention.json", "report.html")
 LIBRARIES = ("torch", "numpy", "scipy", "tokenizers", "safetensors")
 
 
@@ -71,7 +71,7 @@ def model_hashes(directory: Path) -> dict[str, str]:
 
 
 def environment() -> dict[str, Any]:
-    """Say what computes: the commit (if this is a git checkout), the versions, the processor."""
+    """Say what computes: the commit (if this is a git checkout), the versions, the processors."""
     versions = {"python": platform.python_version()}
     for name in LIBRARIES:
         with contextlib.suppress(PackageNotFoundError):
@@ -83,7 +83,8 @@ def environment() -> dict[str, Any]:
             done = subprocess.run(["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True,
                                   check=False, stdin=subprocess.DEVNULL)
             commit = done.stdout.strip() or None
-    return {"commit": commit, "versions": versions, "machine": f"{platform.system()} {platform.machine()}"}
+    return {"commit": commit, "versions": versions, "machine": f"{platform.system()} {platform.machine()}",
+            "processors": os.cpu_count()}
 
 
 @contextlib.contextmanager
