@@ -2,10 +2,10 @@
 
     python -m corpora.check DIR [--weights NAME] [--max_length 128] [--json]
 
-For each file: examples, labels, lengths, blank and repeated rows, contradictory labels, encoding. Of each two files: how
-many examples they share. Two examples are the same if they are equal after lower-casing, with the letters a to z and
-digits only; the order of two sentences does not matter. A sentence that is mostly of other letters keeps all of its
-letters. A file that cannot be read to its end says where it fails.
+For each file: examples, labels, lengths, blank and repeated rows, contradictory labels, encoding. Of each two files:
+how many examples they share. Two examples are the same if they are equal after lower-casing, with the letters a to z
+and digits only; the order of two sentences does not matter. A sentence that is mostly of other letters keeps them all.
+A file that cannot be read to its end says where it fails.
 """
 import argparse
 import dataclasses
@@ -189,14 +189,14 @@ def check_file(path: Path, lengths: Lengths | None = None, max_length: int | Non
             check.encoding = "not UTF-8"
     if check.kind:
         measure()
-    for value in longest:
-        name = _bin(value)
+    for tokens in longest:
+        name = _bin(tokens)
         check.lengths[name] = check.lengths.get(name, 0) + 1
     check.lengths = dict(sorted(check.lengths.items(), key=lambda item: int(re.split(r"[-+]", item[0])[0])))
     check.labels = dict(sorted(check.labels.items(), key=lambda item: (decimal(item[0].split("-")[0]) or 0, item[0])))
     check.longest = max(longest, default=0)
     if lengths is not None and max_length is not None and longest:
-        check.cut = sum(value + 2 > max_length for value in longest) / len(longest)
+        check.cut = sum(tokens + 2 > max_length for tokens in longest) / len(longest)
     return check
 
 

@@ -5,21 +5,21 @@ colours are names of CSS variables here, so that one figure serves light and dar
 """
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
 
 matplotlib.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402  the backend first: a server has no screen
+from matplotlib import pyplot as plt
 
 # Colours that no figure would have by chance -> CSS variables of templates/style.css.
 INK, GRID, SURFACE = "#010101", "#020202", "#030303"
 SERIES = ["#0101a1", "#0101a2", "#0101a3", "#0101a4", "#0101a5", "#0101a6"]
 VARIABLES = {INK: "var(--ink)", GRID: "var(--grid)", SURFACE: "var(--surface)",
              **{color: f"var(--series-{index})" for index, color in enumerate(SERIES, start=1)}}
-STYLE = {"svg.fonttype": "none", "svg.hashsalt": "minbert", "font.family": "sans-serif", "font.size": 9,
+STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "minbert", "font.family": "sans-serif", "font.size": 9,
          "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": GRID, "xtick.color": INK, "ytick.color": INK,
          "axes.grid": True, "grid.color": GRID, "grid.linewidth": 0.6, "axes.spines.top": False,
          "axes.spines.right": False, "axes.axisbelow": True, "figure.facecolor": "none", "axes.facecolor": "none",
@@ -73,8 +73,9 @@ def thinned(x: Sequence[float], y: Sequence[float], points: int = POINTS) -> tup
             np.array([np.asarray(y)[part].mean() for part in parts]))
 
 
-def curves(series: dict[str, tuple[list[float], list[float]]], title: str, ylabel: str, marks: Sequence[float] = (),
-           kept: Sequence[float] = (), dots: bool = False, ylim: tuple[float, float] | None = None) -> Figure:
+def curves(series: Mapping[str, tuple[Sequence[float], Sequence[float]]], title: str, ylabel: str,
+           marks: Sequence[float] = (), kept: Sequence[float] = (), dots: bool = False,
+           ylim: tuple[float, float] | None = None) -> Figure:
     """Draw curves over training steps.
 
     Args:

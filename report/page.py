@@ -4,7 +4,6 @@ Text of users reaches the page through jinja2's escaping only. Figures are SVG (
 put inside the file.
 """
 import difflib
-
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -125,7 +124,8 @@ def curve_figures(run: Run) -> list[dict[str, Any]]:
             ys.append(metric["value"])
     drawn = [figures.curves(losses, "Loss of each task over training steps", "loss", marks)]
     if dev:
-        drawn.append(figures.curves(dev, "Dev score of each task after each epoch", "dev score", marks, kept, dots=True))
+        drawn.append(figures.curves(dev, "Dev score of each task after each epoch", "dev score", marks, kept,
+                                    dots=True))
     drawn.append(figures.curves({"lr": single["lr"]}, "Learning rate over training steps", "learning rate", marks))
     if single["gradient_norm"][0]:
         drawn.append(figures.curves({"norm": single["gradient_norm"]}, "Gradient norm over training steps, before "
@@ -154,7 +154,8 @@ def task_section(task: str, rows: Sequence[Prediction], tokenizer: BertTokenizer
         section["threshold"] = analysis.threshold(rows)
         section["wrong"] = sum(row.wrong for row in rows)
     else:
-        gold, predicted = (np.array([getattr(row, name) for row in rows], dtype=float) for name in ("gold", "prediction"))
+        gold, predicted = (np.array([getattr(row, name) for row in rows], dtype=float)
+                           for name in ("gold", "prediction"))
         drawn.append(figures.scatter(gold, predicted, f"Predicted and gold scores of {task}"))
         section["wrong"] = None
     for groups, what in ((analysis.by_length(rows), "words of an example"),
@@ -232,12 +233,12 @@ def render(run: Run) -> str:
     checks, leaks = data_section(run)
     attention = run.attention
     page = _environment().get_template("report.html")
-    values = dict(
-        run=run, scores=score_rows(run), overall=run.results.get("overall"),
-        formula=run.results.get("overall_formula"), earlier=earlier_runs(run), curves=curve_figures(run),
-        seen=_seen(run), conflicts=run.results.get("conflicts") or {}, sections=sections, checks=checks, leaks=leaks,
-        facts=facts(run), warnings=run.results.get("warnings") or [], style=_file("style.css"),
-        script=_file("script.js"))
+    values = {
+        "run": run, "scores": score_rows(run), "overall": run.results.get("overall"),
+        "formula": run.results.get("overall_formula"), "earlier": earlier_runs(run), "curves": curve_figures(run),
+        "seen": _seen(run), "conflicts": run.results.get("conflicts") or {}, "sections": sections, "checks": checks,
+        "leaks": leaks, "facts": facts(run), "warnings": run.results.get("warnings") or [],
+        "style": _file("style.css"), "script": _file("script.js")}
     text = page.render(**values, attention=attention, attention_json=_script_json(attention))
     while len(text.encode()) > LARGEST and attention:
         attention = attention[:-1]  # the one part whose size grows with the model

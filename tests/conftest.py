@@ -31,6 +31,13 @@ def full_precision():
     torch.set_float32_matmul_precision("highest")
 
 
+@pytest.fixture(autouse=True)
+def no_report(request, monkeypatch):
+    """A report takes seconds, and most tests do not read it. Those with the marker `reports` get one."""
+    if request.node.get_closest_marker("reports") is None:
+        monkeypatch.setattr("training.program.report_of", lambda folder: folder / "report.html")
+
+
 def make_task(kind: str, name: str, tokenizer: BertTokenizer, config: BertConfig, options: dict) -> Task:
     """A task with these options, checked as a recipe's are."""
     return TASKS[kind](name, tokenizer, config, OPTIONS[kind](**options))

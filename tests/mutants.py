@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-COPIED = ("minbert", "engine", "corpora", "tasks", "alignment", "training", "benchmarks", "tests", "recipes",
+COPIED = ("minbert", "engine", "corpora", "tasks", "alignment", "training", "report", "benchmarks", "tests", "recipes",
           "train_multitask.py", "pretrain_tft.py", "pyproject.toml", "requirements.txt", "README.md")
 
 

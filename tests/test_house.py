@@ -18,6 +18,8 @@ ALLOWED = {
     "training": {"training", "report", "tasks", "engine", "minbert", "corpora"},
     "course": {"course", "minbert", "corpora"},
 }
+# Programs in a low room may ask a higher one, inside their main only.
+PROGRAMS = {"corpora/check.py": {"minbert"}}
 ROOMS = sorted(path.name for path in ROOT.iterdir() if (path / "__init__.py").exists())
 
 
@@ -31,7 +33,7 @@ def imported_rooms(path):
 @pytest.mark.parametrize("room", [room for room in ROOMS if room in ALLOWED])
 def test_imports_point_one_way(room):
     for path in (ROOT / room).rglob("*.py"):
-        foreign = set(imported_rooms(path)) - ALLOWED[room]
+        foreign = set(imported_rooms(path)) - ALLOWED[room] - PROGRAMS.get(path.relative_to(ROOT).as_posix(), set())
         assert not foreign, f"{path.relative_to(ROOT)} imports {', '.join(foreign)}"
 
 

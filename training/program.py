@@ -91,6 +91,13 @@ def set_encoder_dropout(encoder: BertModel, p: float):
             module.dropout_p = p  # type: ignore[assignment]
 
 
+def report_of(folder: Path) -> Path:
+    """Write the report of a finished run. Returns the page's file."""
+    from report.page import write_report  # late: matplotlib takes a second to start, and only a finished run needs it
+
+    return write_report(folder)
+
+
 def keep_freed_memory():
     """Ask the C library (glibc) to reuse large blocks instead of returning each to the system.
 
@@ -299,6 +306,7 @@ class Program:
         if self.world.first:
             write_json(self.directory / "attention.json", self._attention(), None)
             write_json(self.directory / "results.json", summary)
+            self.say(f"report: {report_of(self.directory)}")
         for warning in warnings:
             self.say(f"WARNING: {warning}")
         for split, figures in self.recipe.published.items():
