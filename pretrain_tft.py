@@ -8,9 +8,13 @@ The encoder that comes out, <out>/encoder, is one that train_multitask.py --weig
 """
 import argparse
 import dataclasses
+import itertools
 import json
 import random
+import shutil
 import sys
+import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,7 +22,7 @@ from alignment.choices import EXTRACTORS, METHODS
 from corpora.files import write_json, write_text
 from corpora.pairs import LAYOUTS, write_pairs
 from tasks.options import ABLATIONS, FEATURES, SPAN_POOLINGS
-from training.choices import ENGINES, PRECISIONS
+from training.choices import ENGINES, LOGS, PRECISIONS
 from training.commandline import Parser, guarded, positive, rate, run_directory
 from training.recipe import Recipe, load_recipe
 from training.runs import IDENTITY, content_hash, hashes_of, model_hashes, saved_recipe
@@ -28,6 +32,7 @@ DEFAULT_RECIPE = HERE / "recipes" / "tft" / "full.toml"
 GENERATED_RECIPE = HERE / "recipes" / "tft" / "generated.toml"  # where no corpus is given either
 GENERATED = Path("data") / "generated" / "paraphrases.tsv"
 GENERATED_PAIRS = 3000
+REHEARSED = 300  # pairs of a corpus that a dry run aligns
 
 
 def parser() -> argparse.ArgumentParser:
@@ -61,6 +66,9 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--engine", choices=ENGINES, default="engine",
                         help="plain: train with the text in minbert/ alone; engine: with its faster twin")
     result.add_argument("--use_gpu", action="store_true", help="train on a GPU")
+    result.add_argument("--log", nargs="+", choices=LOGS, default=[], help="also write a log for these programs")
+    result.add_argument("--dry_run", action="store_true", help="check every file, try the largest batches, say what "
+                                                               "the run would cost, and stop")
     result.add_argument("--no_progress", action="store_true", help="no progress bars")
     return result
 
@@ -158,6 +166,37 @@ def prepare(flags: argparse.Namespace, recipe: Recipe, corpus: Path, folder: Pat
     write_json(folder / IDENTITY, {**identity, "splits": hashes_of(splits)})  # last: without it the files prove nothing
 
 
+def rehearse(flags: argparse.Namespace, recipe: Recipe, files: list[Path], folder: Path):
+    """Prepare as much of the corpus as a dry run needs: all of an aligned one, else the first pairs, aligned.
+
+    Args:
+        flags: of the command.
+        recipe: its weights align.
+        files: of the corpus.
+        folder: is deleted afterwards.
+    """
+    from alignment.jsonl import READERS
+
+    corpus = files[0]
+    if flags.layout is not None:
+        corpus = folder / "pairs.tsv"
+        print(write_pairs(flags.layout, files, corpus))
+    if corpus.suffix not in READERS:
+        with open(corpus, encoding="utf-8") as lines:
+            pairs = sum(1 for _ in lines)
+        if pairs > REHEARSED:
+            some = folder / "some.tsv"
+            with open(corpus, encoding="utf-8") as lines:
+                write_text(some, "".join(itertools.islice(lines, REHEARSED)))
+            before = time.monotonic()
+            prepare(flags, recipe, some, folder / "corpus")
+            minutes = (time.monotonic() - before) / REHEARSED * pairs / 60
+            print(f"aligning all {pairs:,} pairs takes about {minutes:.0f} min; the steps below are those of the first "
+                  f"{REHEARSED:,} pairs, and an epoch of all has {pairs / REHEARSED:.0f} times as many")
+            return
+    prepare(flags, recipe, corpus, folder / "corpus")
+
+
 def run(flags: argparse.Namespace) -> int:
     """Do what the flags say."""
     flags.recipe = flags.recipe or (DEFAULT_RECIPE if flags.corpus else GENERATED_RECIPE)
@@ -172,10 +211,18 @@ def run(flags: argparse.Namespace) -> int:
     text = f"# --corpus {named} {json.dumps(choices)}\n" + saved_recipe(recipe, files[0], None)
     directory = run_directory(flags, recipe, text)
     # Built first, because it sets the process up (threads, precision) and refuses a missing GPU before any work.
-    program = Program(recipe, directory / "corpus", directory, None, flags.use_gpu, not flags.no_progress,
-                      flags.engine)
+    folder = Path(tempfile.mkdtemp()) if flags.dry_run else directory
+    program = Program(recipe, folder / "corpus", folder, None, flags.use_gpu, not flags.no_progress, flags.engine,
+                      flags.log)
     if program.world.size > 1:
         raise ValueError("pretrain_tft.py runs as one process; it was started as several (torchrun)")
+    if flags.dry_run:
+        try:
+            rehearse(flags, recipe, files, folder)
+            program.dry_run()
+        finally:
+            shutil.rmtree(folder)
+        return 0
     with program.alone():
         if not program.finished():
             corpus = files[0]

@@ -15,7 +15,7 @@ from typing import Any
 from corpora.layouts import FORMATS
 from corpora.near import near
 from corpora.tables import decimal
-from training.choices import COMBINERS, COURSE_TASKS, ENGINES, PRECISIONS
+from training.choices import COMBINERS, COURSE_TASKS, ENGINES, LOGS, PRECISIONS
 from training.commandline import Parser, fraction, guarded, positive, rate, require_writable, run_directory
 from training.recipe import USUAL_TASKS, Recipe, load_recipe
 from training.runs import recorded, saved_recipe
@@ -54,6 +54,9 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--engine", choices=ENGINES, default="engine",
                         help="plain: train with the text in minbert/ alone; engine: with its faster twin")
     result.add_argument("--use_gpu", action="store_true", help="train on a GPU")
+    result.add_argument("--log", nargs="+", choices=LOGS, default=[], help="also write a log for these programs")
+    result.add_argument("--dry_run", action="store_true", help="check every file, try the largest batches, say what "
+                                                               "the run would cost, and stop")
     result.add_argument("--no_progress", action="store_true", help="no progress bars")
     own = result.add_argument_group("a file of your own, of one task (docs/own-data.md)")
     own.add_argument("--format", choices=FORMATS, help="of the task's files")
@@ -269,7 +272,10 @@ def train(flags: argparse.Namespace):
 
     text = saved_recipe(recipe, data, flags.limit)
     program = Program(recipe, data, run_directory(flags, recipe, text), flags.limit, flags.use_gpu,
-                      not flags.no_progress, flags.engine)
+                      not flags.no_progress, flags.engine, flags.log)
+    if flags.dry_run:
+        program.dry_run()
+        return
     shared = Path("predictions") if flags.out is None and set(COURSE_TASKS) & recipe.tasks.keys() else None
     with program.alone():
         if not program.finished():

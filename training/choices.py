@@ -7,3 +7,4 @@ COMBINERS = ["sum", "mean", "pcgrad", "gradvac", "cagrad", "mgda", "imtl_g", "na
 PRECISIONS = ("auto", "float32", "medium", "bfloat16")
 ENGINES = ("engine", "plain")
 COURSE_TASKS = ("sst", "para", "sts")  # those whose files are handed in
+LOGS = ("tensorboard", "wandb")  # beside metrics.jsonl

@@ -150,12 +150,13 @@ class Program:
         use_gpu: train on a GPU.
         progress: show a bar.
         engine: "engine" or "plain".
+        logs: further logs (training/logs.py).
     """
 
     def __init__(self, recipe: Recipe, data: Path, directory: Path, limit: int | None, use_gpu: bool, progress: bool,
-                 engine: str = "engine"):
+                 engine: str = "engine", logs: Sequence[str] = ()):
         self.recipe, self.data_directory, self.directory = recipe, data, Path(directory)
-        self.limit, self.progress = limit, progress
+        self.limit, self.progress, self.logs = limit, progress, logs
         self.engine = make_engine(engine)
         if use_gpu and not torch.cuda.is_available():
             raise ValueError("--use_gpu: torch finds no GPU here; leave the flag out to run on the CPU")
@@ -181,18 +182,7 @@ class Program:
 
     def train(self, text: str):
         """Train the recipe and save the result. text: of training.runs.saved_recipe."""
-        if not self.world.first:
-            self.world.wait()  # the first process fetches, the others find it there
-        model_directory = fetch(self.recipe.weights)
-        if self.world.first:
-            self.world.wait()
-        encoder, tokenizer, report = load_encoder(model_directory, self.engine.model)
-        if report.missing or report.unexpected:
-            self.say(f"{model_directory}: {report}")
-        if self.recipe.encoder_dropout is not None:
-            set_encoder_dropout(encoder, self.recipe.encoder_dropout)
-        self.model = build_model(self.recipe, encoder.config, encoder, tokenizer)
-        self.data = load_data(self.model.tasks_by_name(), self.recipe, self.data_directory, self.limit, self.say)
+        model_directory, encoder, tokenizer = self._start()
         self.identity = {"data": self._data_hashes(), "weights": model_hashes(model_directory)}
         if self.world.first:
             check_identity(self.directory, self.identity)
@@ -209,6 +199,29 @@ class Program:
             if settings.refused:
                 self.say(settings.refused)
             export(encoder, tokenizer, self.directory / "encoder", settings)
+
+    def dry_run(self):
+        """Read everything that a run reads, try the largest batches and say what each stage would cost."""
+        if self.world.size > 1:
+            raise ValueError("--dry_run runs as one process; it was started as several (torchrun)")
+        self._start()
+        self._trainer().dry_run()
+
+    def _start(self) -> tuple[Path, BertModel, BertTokenizer]:
+        """Load the starting weights, build the model and read the data. Returns the weights' folder and the encoder."""
+        if not self.world.first:
+            self.world.wait()  # the first process fetches, the others find it there
+        model_directory = fetch(self.recipe.weights)
+        if self.world.first:
+            self.world.wait()
+        encoder, tokenizer, report = load_encoder(model_directory, self.engine.model)
+        if report.missing or report.unexpected:
+            self.say(f"{model_directory}: {report}")
+        if self.recipe.encoder_dropout is not None:
+            set_encoder_dropout(encoder, self.recipe.encoder_dropout)
+        self.model = build_model(self.recipe, encoder.config, encoder, tokenizer)
+        self.data = load_data(self.model.tasks_by_name(), self.recipe, self.data_directory, self.limit, self.say)
+        return model_directory, encoder, tokenizer
 
     def sentence_settings(self) -> SentenceSettings:
         """Say how the run makes sentence vectors: as its first siamese task, or else its first task, does."""
@@ -227,7 +240,7 @@ class Program:
 
     def _trainer(self) -> Trainer:
         return Trainer(self.model, self.recipe, self.data, self.directory, self.engine, self.device, self._precision,
-                       self.say, self.progress, self.world)
+                       self.say, self.progress, self.world, self.logs)
 
     def _precision(self) -> tuple[str, str]:
         """Decide the precision by the shapes of the first stage's largest batches."""

@@ -135,11 +135,12 @@ class StageSteps:
         """Put what is trained into training mode, and what is frozen into evaluation mode."""
         set_modes(self.encoder, [self.models[name] for name in self.tasks])
 
-    def try_longest(self):
+    def try_longest(self) -> str:
         """Run every task's longest batch forward and backward, and throw the gradients away.
 
-        A run that will not fit into memory then ends before its first step.
+        A run that will not fit into memory then ends before its first step. Returns what the largest of them is.
         """
+        largest = (0, "")
         for name, task in self.tasks.items():
             batches = self.batches[name]
             order = sorted(range(len(batches.lengths)), key=lambda index: -batches.lengths[index])
@@ -148,20 +149,58 @@ class StageSteps:
             batch = batches.collate(indices).to(self.device)
             with self.shared.collecting(self.world), self.shared.of(0), explained_memory(name, self.stage, batch):
                 task.criterion(task.outputs(self.encoder, batch), batch).backward()
+            sequences, length = getattr(batch, "own", batch).tokens.input_ids.shape
+            largest = max(largest, (sequences * length, f"{len(indices)} examples of {name}, {sequences} sequences of "
+                                                        f"{length} tokens"))
         for parameter in self.own:
             parameter.grad = None
+        return largest[1]
+
+    def rehearse(self, number: int):
+        """Compute the gradients of step `number` and throw them away. See training/estimate.py."""
+        buffers = [(buffer, buffer.clone()) for task in self.models.values() for buffer in task.buffers()]
+        state = StepState(step=number, drawn={name: number % batches.per_epoch
+                                              for name, batches in self.batches.items()})
+        names, _ = self._gradients(state)
+        self._combine(state, names, {})
+        for parameter in (*self.shared.parameters, *self.own):
+            parameter.grad = None
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
 
     def take(self, state: StepState) -> dict[str, Any]:
         """Take step number state.step and count it. Returns what the log says of it."""
+        factor = rate_factor(self.stage.schedule, state.step, self.total, self.stage.warmup)
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            group["lr"] = rate * factor
+        different, losses = self._gradients(state)
+        record: dict[str, Any] = {"step": state.step, "lr": self.rates[0] * factor}
+        scale = self._combine(state, different, record)
+        if scale is not None:
+            self.engine.step(self.optimizer, scale)
+            if self.average is not None:
+                self.average.update(state.step, self.total)
+                state.averaged = self.average.count
+        state.step += 1
+        # All at once: a GPU is waited for once.
+        values = torch.stack([loss.float() for loss in losses.values()]).tolist()
+        record["loss"] = {name: round(value, 6) if math.isfinite(value) else None
+                          for name, value in zip(losses, values, strict=True)}
+        return record
+
+    def _gradients(self, state: StepState) -> tuple[list[str], dict[str, torch.Tensor]]:
+        """Draw the step's batches and compute their gradients.
+
+        Returns:
+            The tasks of the step, each once, and their losses.
+        """
         stage, shared = self.stage, self.shared
         # Dropout differs between processes. Whatever else is drawn has a generator of its own, and does not differ.
         torch.manual_seed(seed_of(self.seed, state.step, *([self.world.rank] if self.world.rank else [])))
         names = tasks_at(state.step, self.total, {name: b.per_epoch for name, b in self.batches.items()}, self.sizes,
                          stage.mixing, self.seed, stage.draws, stage.temperature, stage.cap, self.per_epoch)
         different = list(dict.fromkeys(names))  # a task that was drawn twice adds to the same gradients
-        factor = rate_factor(stage.schedule, state.step, self.total, stage.warmup)
-        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-            group["lr"] = rate * factor
         for parameter in self.own:
             parameter.grad = None
         losses: dict[str, torch.Tensor] = {}
@@ -176,19 +215,7 @@ class StageSteps:
                     loss.backward()
                 losses[name] = loss.detach()
         self.world.add_up([parameter.grad for parameter in self.own if parameter.grad is not None])
-        record: dict[str, Any] = {"step": state.step, "lr": self.rates[0] * factor}
-        scale = self._combine(state, different, record)
-        if scale is not None:
-            self.engine.step(self.optimizer, scale)
-            if self.average is not None:
-                self.average.update(state.step, self.total)
-                state.averaged = self.average.count
-        state.step += 1
-        # All at once: a GPU is waited for once.
-        values = torch.stack([loss.float() for loss in losses.values()]).tolist()
-        record["loss"] = {name: round(value, 6) if math.isfinite(value) else None
-                          for name, value in zip(losses, values, strict=True)}
-        return record
+        return different, losses
 
     def _loss(self, task: TrainerTask, batch: Any) -> torch.Tensor:
         """Compute a task's loss, with R-Drop and SMART where the stage asks for them."""

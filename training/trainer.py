@@ -6,7 +6,7 @@ drawn from (seed, stage, step). So a run that is killed and started again ends w
 import dataclasses
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +21,14 @@ from training import checkpoint
 from training.data import TaskData, sample
 from training.distributed import ALONE, World
 from training.engines import Engine
+from training.estimate import PATIENCE, SHORT, Cost, estimate, in_words
 from training.evaluate import measure, one_score, predict, selection_score, table
+from training.logs import Log, flatten, open_logs
 from training.progress import Interrupted, Progress, interruptions
 from training.recipe import Recipe, Stage
 from training.step import StageSteps, StepState
 
+EVALUATED = 256  # dev examples by which the time of an evaluation is estimated
 SAVE_EVERY = 120.0  # seconds between saved states within an epoch
 
 
@@ -87,18 +90,21 @@ class Trainer:
         say: prints a line.
         progress: show a bar.
         world: the processes that train as one.
+        logs: further logs (training/logs.py).
     """
 
     def __init__(self, model: MultitaskModel, recipe: Recipe, data: dict[str, TaskData], directory: Path,
                  engine: Engine, device: torch.device,
                  precision: Callable[[], tuple[str, str]] = lambda: ("float32", ""),
-                 say: Callable[[str], None] = print, progress: bool = True, world: World = ALONE):
+                 say: Callable[[str], None] = print, progress: bool = True, world: World = ALONE,
+                 logs: Sequence[str] = ()):
         self.model, self.recipe, self.data = model.to(device), recipe, data
         self.directory, self.engine, self.device, self.say, self.world = Path(directory), engine, device, say, world
         self.decide_precision = precision
         self.progress = progress and world.first
         self.state = TrainerState()
         self.log_path = self.directory / "metrics.jsonl"
+        self.log_names, self.logs = logs, list[Log]()
 
     # ---- the run -----------------------------------------------------------------------------------------------------
 
@@ -124,18 +130,38 @@ class Trainer:
             self.directory.mkdir(parents=True, exist_ok=True)
             with open(self.log_path, "ab") as log:  # lines after the saved state will be written again
                 log.truncate(self.state.log_bytes)
+            self.logs = open_logs(self.log_names, self.directory, dataclasses.asdict(self.recipe),
+                                  self.state.step if saved is not None else None)
         while self.state.stage < len(self.recipe.stage):
             self._train_stage(self.recipe.stage[self.state.stage], tensors)
             tensors = {}
             self.state = TrainerState(stage=self.state.stage + 1, skipped_steps=self.state.skipped_steps,
                                       seen=self.state.seen, precision=self.state.precision)
             self._save(None)
+        for further in self.logs:
+            further.close()
         self.engine.use("float32", self.model.encoder)  # what is reported and exported is computed exactly
 
-    def _train_stage(self, stage: Stage, tensors: dict[str, torch.Tensor]):
+    def dry_run(self):
+        """Say what each stage would cost, and take no step. Nothing is written.
+
+        A stage begins with the starting weights here, which cost as much as trained ones.
+        """
+        self.state.precision, message = self.decide_precision()
+        if message:
+            self.say(message)
+        total = 0.0
+        for number, stage in enumerate(self.recipe.stage):
+            self.state.stage = number
+            steps = self._begin(stage)
+            if steps is not None:
+                total += self._estimate(stage, steps, 3 * PATIENCE).seconds
+        self.say(f"in all about {in_words(total)}, on {self.device}; nothing was trained")
+
+    def _begin(self, stage: Stage) -> StageSteps | None:
+        """Get ready for a stage. Returns what takes its steps, or None if there is nothing to train in it."""
         state = self.state
         tasks = {name: self.model.tasks_by_name()[name] for name in stage.tasks}
-        scored = {name: self.model.tasks_by_name()[name] for name in self.recipe.scored(stage.tasks)}
         title = stage.name or f"stage {state.stage + 1}"
         trained = [name for name in stage.tasks
                    if stage.trainable != "heads" or next(tasks[name].parameters(), None) is not None]
@@ -151,19 +177,49 @@ class Trainer:
         if not trained:
             if not any(recipe.prepared for recipe in (self.recipe.tasks[name] for name in stage.tasks)):
                 raise ValueError(f"{title}: nothing to train: the encoder is frozen, and no head has parameters")
-            return
+            return None
         # SMART asks what a push of 1e-5 does. Any rounding of activations would drown it.
         self.engine.use("float32" if stage.smart else state.precision, self.model.encoder)
         steps = StageSteps(stage, self.model, trained, self.data, f"{self.recipe.seed}/{state.stage}", self.engine,
                            self.device, self.world)
-        self._load_optimizer(steps, tensors)
         self.say(f"{title}: {', '.join(trained)}; {stage.epochs} epochs of {steps.per_epoch:,} steps, "
                  f"mixing {stage.mixing}, gradients by {stage.combine}, {steps.optimizer_form}")
+        steps.training_mode()
+        self.say(f"{title}: the largest batch fits: {steps.try_longest()}")
+        return steps
+
+    def _estimate(self, stage: Stage, steps: StageSteps, patience: float) -> Cost:
+        """Measure and say what the rest of the stage will cost. patience: seconds for its rehearsal."""
+        cost = estimate(steps, self.engine, stage, self.device, self.state.step,
+                        lambda: self._evaluation_seconds(stage), patience)
+        self.say(f"{stage.name or f'stage {self.state.stage + 1}'}: {cost.line()}")
+        return cost
+
+    def _evaluation_seconds(self, stage: Stage) -> float:
+        """Estimate the time of an evaluation on dev by that of some examples of each task."""
+        total = 0.0
+        for name in self.recipe.scored(stage.tasks):
+            task, everything = self.model.tasks_by_name()[name], self.data[name].dev
+            count = min(len(everything), self.recipe.dev_limit or len(everything))
+            some = sample(everything, min(count, EVALUATED), f"{self.recipe.seed}/{name}/estimate")
+            before = time.perf_counter()
+            predict(task, self.model.encoder, some, self.device, self.world)
+            total += (time.perf_counter() - before) * count / max(1, len(some))
+        return total
+
+    def _train_stage(self, stage: Stage, tensors: dict[str, torch.Tensor]):
+        state = self.state
+        title = stage.name or f"stage {state.stage + 1}"
+        scored = {name: self.model.tasks_by_name()[name] for name in self.recipe.scored(stage.tasks)}
+        steps = self._begin(stage)
+        if steps is None:
+            return
+        self._load_optimizer(steps, tensors)
+        if steps.total - state.step > SHORT:
+            self._estimate(stage, steps, PATIENCE)
         average = steps.average
         last_save = time.monotonic()
         bar = Progress(steps.total, state.step, title, self.progress)
-        steps.training_mode()
-        steps.try_longest()
         with interruptions() as interrupted:
             # Checked before a step, not after an epoch: a run that was killed in between must stop as well.
             while state.step < steps.total and not stop_reason(stage, state):
@@ -243,6 +299,8 @@ class Trainer:
             return
         with open(self.log_path, "a", encoding="utf-8") as log:
             log.write(json.dumps(record, allow_nan=False) + "\n")
+        for further in self.logs:
+            further.write(record["step"], dict(flatten(record, f"stage-{record['stage'] + 1}")))
 
     # ---- saving and resuming -----------------------------------------------------------------------------------------
 
