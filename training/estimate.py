@@ -40,8 +40,9 @@ class Cost:
 
     def line(self) -> str:
         """Say it in a line."""
+        epochs = f"{self.epochs} epoch{'' if self.epochs == 1 else 's'}"
         return (f"about {in_words(self.seconds)} ({self.step_seconds:.3f} s a step, {self.evaluation_seconds:.1f} s "
-                f"for dev after each of {self.epochs} epoch{'' if self.epochs == 1 else 's'}), peak memory about {self.peak_mb:,.0f} MB")
+                f"for dev after each of {epochs}), peak memory about {self.peak_mb:,.0f} MB")
 
 
 def in_words(seconds: float) -> str:

@@ -56,4 +56,5 @@ if (holder) {
   fill(sentence, sentences.length, (index) => sentences[index].task + ": " + sentences[index].tokens.slice(1, 7).join(" "));
   for (const select of [sentence, layer, head]) select.addEventListener("change", draw);
   draw();
+  document.getElementById("attention-controls").hidden = false;
 }
