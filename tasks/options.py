@@ -18,7 +18,7 @@ DROPOUT = 0.3  # before the heads
 POOLINGS = ("pooler", "cls", "mean", "max", "attentive")  # of a sentence: tasks/pooling.py has the functions
 SPAN_POOLINGS = ("max", "mean", "attentive")  # of a phrase's tokens
 PARTS = ("u", "v", "|u-v|", "u*v", "cos")  # of the features of a pair: tasks/heads.py has the functions
-ENCODINGS = ("siamese", "cross")
+ENCODINGS = ("siamese", "cross", "both")
 # A list can be added to (docs/extending.md).
 HEADS = ["cosine", "linear", "mlp"]
 CLASS_LOSSES = ["cross_entropy", "bce", "hinge", "mse", "l1", "cosent", "info_nce"]  # of a two-class question
@@ -146,7 +146,7 @@ class PairOptions(TaskOptions):
     losses: ClassVar[Sequence[str]] = ()  # those that make sense for the task
     classes: ClassVar[int | None] = 2  # None: a graded question
 
-    encoding: str = "siamese"  # each sentence on its own, or cross: both in one sequence
+    encoding: str = "siamese"  # each sentence on its own; cross: both in one sequence; both: the two side by side
     combination: str = "u,v,|u-v|"  # the features of a siamese pair, for heads other than cosine
     head: str = "linear"  # cosine: the cosine itself; linear, mlp: layers over the combination
     dropout_on: str = "features"  # of the pair, or vectors: of each sentence, before they are combined
@@ -169,9 +169,9 @@ class PairOptions(TaskOptions):
         require(self.dropout_on == "features" or (self.head == "linear" and self.encoding == "siamese"
                                                   and not self.trunk),
                 "dropout_on 'vectors' is for siamese pairs with the head 'linear' and no trunk")
-        require(not (self.encoding == "cross" and self.head == "cosine"),
+        require(self.encoding == "siamese" or self.head != "cosine",
                 "head 'cosine' compares two vectors; a cross-encoded pair has one")
-        require(not (self.encoding == "cross" and self.loss == "info_nce"),
+        require(self.encoding == "siamese" or self.loss != "info_nce",
                 "loss 'info_nce' compares vectors across pairs; use encoding 'siamese'")
         require(not self.trunk or (self.head == "linear" and self.encoding == "siamese"),
                 "trunk: its tasks are siamese and have the head 'linear'")

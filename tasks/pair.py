@@ -1,8 +1,9 @@
 """Two sentences, one question: what paraphrase, similarity and inference share.
 
 Siamese: each sentence is encoded on its own and the two vectors are compared (Sentence-BERT, Reimers & Gurevych 2019).
-Cross-encoded: both in one sequence, [CLS] u [SEP] v [SEP], as BERT does (Devlin et al. 2019). This file encodes and
-compares. What is trained on is an objective (objectives.py). A recipe makes the choices (options.py, PairOptions).
+Cross-encoded: both in one sequence, [CLS] u [SEP] v [SEP], as BERT does (Devlin et al. 2019). Or both ways, with the
+features side by side: twice the work of one. This file encodes and compares. What is trained on is an objective
+(objectives.py). A recipe makes the choices (options.py, PairOptions).
 """
 from collections.abc import Sequence
 from typing import Any
@@ -28,11 +29,11 @@ class PairTask(Task):
 
     def __init__(self, name: str, tokenizer: BertTokenizer, config: BertConfig, options: PairOptions):
         super().__init__(name, tokenizer, config, options)
-        self.siamese = options.encoding == "siamese"
-        self.sequences_per_example = 2 if self.siamese else 1
+        self.siamese, self.crossed = options.encoding != "cross", options.encoding != "siamese"
+        self.sequences_per_example = 2 * self.siamese + self.crossed
         self.objective = OBJECTIVES[options.loss](options, self.classes, self.highest)
         self.parts = parse_combination(options.combination)
-        size = combination_size(self.parts, self.hidden_size) if self.siamese else self.hidden_size
+        size = combination_size(self.parts, self.hidden_size) * self.siamese + self.hidden_size * self.crossed
         self.features = size  # numbers of a pair's features
         self.trunk: Trunk | None = None  # shared with other tasks: see `share`
         if options.trunk:
@@ -52,15 +53,18 @@ class PairTask(Task):
     # ---- examples -> batch -------------------------------------------------------------------------------------------
 
     def sequences(self, examples: Sequence[Example]) -> list[tuple[list[int], list[int]]]:
-        """Return the sequences of a batch. Siamese: first all first sentences, then all second ones."""
+        """Return the sequences of a batch: all first sentences, all second ones, then all pairs, as far as needed."""
+        result = []
         if self.siamese:
-            return [self.tokenizer.build(example.ids[side], max_length=self.max_length)
-                    for side in (0, 1) for example in examples]
-        return [self.tokenizer.build(example.ids[0], example.ids[1], self.max_length) for example in examples]
+            result += [self.tokenizer.build(example.ids[side], max_length=self.max_length)
+                       for side in (0, 1) for example in examples]
+        if self.crossed:
+            result += [self.tokenizer.build(example.ids[0], example.ids[1], self.max_length) for example in examples]
+        return result
 
     def full_length(self, example: Any) -> int:
         """Return the tokens of the example's longest sequence, before truncation."""
-        if self.siamese or len(example.ids) == 1:
+        if not self.crossed or len(example.ids) == 1:
             return super().full_length(example)
         return sum(map(len, example.ids)) + self.tokenizer.special_of_pair
 
@@ -72,10 +76,14 @@ class PairTask(Task):
         return Outputs(vectors if self.objective.reads == "vectors" else self.compare(vectors), penalty)
 
     def compare(self, vectors: Tensor) -> Tensor:
-        """Compare two sentences: [2B, H] (or [B, H] cross-encoded) -> logits [B, outputs] or scores [B]."""
-        if not self.siamese:
+        """Compare two sentences: [sequences, H], as `sequences` orders them -> logits [B, outputs] or scores [B]."""
+        if self.crossed:
             assert self.head is not None
-            return self._shaped(self.head(vectors))
+            features = vectors
+            if self.siamese:
+                u, v, pair = vectors.chunk(3)
+                features = torch.cat([combine(u, v, self.parts), pair], dim=1)
+            return self._shaped(self.head(features))
         u, v = vectors.chunk(2)
         if self.head is None:
             return F.cosine_similarity(u, v)

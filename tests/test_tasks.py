@@ -113,6 +113,29 @@ def test_every_siamese_choice_of_paraphrase_equals_its_twin(encoder, tiny_tokeni
     check_pairs(task, encoder, toy_directory, choices)
 
 
+@pytest.mark.parametrize("kind", ["paraphrase", "similarity"])
+@pytest.mark.parametrize("max_length", [64, 12])
+def test_both_encodings_side_by_side(encoder, tiny_tokenizer, toy_directory, kind, max_length):
+    """The features of the two vectors, then the vector of the pair in one sequence, through one linear head."""
+    combination = "u,|u-v|,cos"
+    task = make_task(kind, kind, tiny_tokenizer, TINY, {"encoding": "both", "head": "linear", "max_length": max_length,
+                                                        "combination": combination}).double().eval()
+    batch, examples = batch_of(task, toy_directory)
+    assert task.sequences_per_example == 3 and len(batch.tokens.input_ids) == 3 * len(examples)
+    rows = []
+    for example in examples:
+        u, v = sentence_vectors(task, encoder, example.ids, "mean")
+        ids, types = tiny_tokenizer.build(example.ids[0], example.ids[1], max_length)
+        hidden = encoder(torch.tensor([ids]), token_type_ids=torch.tensor([types])).last_hidden_state[0]
+        cosine = (u @ v / (u.norm() * v.norm())).reshape(1)
+        rows.append(torch.cat([u, (u - v).abs(), cosine, hidden.mean(dim=0)]))
+        assert task.length(example) == len(ids)
+    linear = task.head[1]
+    expected = torch.stack(rows) @ linear.weight.T + linear.bias
+    found = task.outputs(encoder, batch).values
+    assert torch.allclose(found, expected if found.ndim == 2 else expected[:, 0], atol=1e-10)
+
+
 @pytest.mark.parametrize("head", ["cosine", "linear", "mlp"])
 @pytest.mark.parametrize("loss", SCORE_LOSSES)
 def test_every_head_and_loss_of_similarity_equals_its_twin(encoder, tiny_tokenizer, toy_directory, head, loss):
@@ -417,6 +440,9 @@ def test_blank_labels_are_counted_in_the_real_files(tiny_tokenizer, shared_data)
     ("paraphrase", {"loss": "cross"}, "loss is 'cross'; known"),
     ("paraphrase", {"encoding": "cross", "head": "cosine"}, "a cross-encoded pair has one"),
     ("similarity", {"encoding": "cross", "head": "linear", "loss": "info_nce"}, "use encoding 'siamese'"),
+    ("similarity", {"encoding": "both", "head": "linear", "loss": "info_nce"}, "use encoding 'siamese'"),
+    ("paraphrase", {"encoding": "both", "head": "cosine"}, "head 'cosine' compares two vectors"),
+    ("paraphrase", {"encoding": "both", "trunk": "t"}, "its tasks are siamese"),
     ("inference", {"head": "cosine"}, "needs several"),
     ("inference_triplets", {"objective": "quadruplet"}, "objective is 'quadruplet'"),
 ])
