@@ -14,7 +14,7 @@ from training import estimate, trainer
 RECIPE = """
 precision = "float32"
 [tasks.para]
-loss = "hinge"
+loss = "cosent"
 [[stage]]
 name = "pairs"
 tasks = ["para", "sts"]
@@ -55,7 +55,7 @@ def test_a_dry_run_finds_what_is_missing(place, capsys, change):
 
 
 def test_the_rehearsal_changes_nothing_of_the_run(place, monkeypatch):
-    """With it and without it, the same bits: also thresholds, which a hinge moves at every step."""
+    """With it and without it, the same bits: also thresholds, which a ranking loss moves at every step."""
     assert train_multitask.main([*place, "--out", "with"]) == 0
     monkeypatch.setattr(trainer, "SHORT", 10**9)
     assert train_multitask.main([*place, "--out", "without"]) == 0
