@@ -16,7 +16,7 @@ ALLOWED = {
     "alignment": {"alignment", "engine", "minbert", "corpora"},
     "tasks": {"tasks", "minbert", "corpora"},
     "training": {"training", "report", "tasks", "engine", "minbert", "corpora"},
-    "course": {"course", "minbert", "corpora"},
+    "course": {"course", "training", "tasks", "minbert", "corpora"},
 }
 # Programs in a low room may ask a higher one, inside their main only.
 PROGRAMS = {"corpora/check.py": {"minbert"}}

@@ -1,0 +1,86 @@
+"""What the right outputs are, and what each known mistake's are: course/checks/<exercise>.npz and messages.json.
+
+Arrays are named reference/<output>, form/<id>/<output> and mistake/<id>/<output>. Of a mistake only the outputs that
+differ from the reference's are stored. Files are read without pickles.
+"""
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from course.probes import Arrays
+
+FOLDER = Path(__file__).parent / "checks"
+TOLERANCE = 1e-6  # absolute and relative: numbers are float64, and the nearest two mistakes differ by more
+
+
+@dataclass
+class Fingerprints:
+    """Hold an exercise's right outputs, the outputs of other right forms, and those of known mistakes."""
+
+    reference: Arrays
+    forms: dict[str, Arrays] = field(default_factory=dict)
+    mistakes: dict[str, Arrays] = field(default_factory=dict)  # all outputs
+
+    def named(self, found: Arrays) -> list[str]:
+        """Return the ids of the mistakes whose every output equals what was found."""
+        return [name for name, outputs in self.mistakes.items() if same_outputs(outputs, found)]
+
+    def right(self, found: Arrays) -> str | None:
+        """Return "" if the outputs are the reference's, the id of the right form that they are, or None."""
+        if same_outputs(self.reference, found):
+            return ""
+        return next((name for name, outputs in self.forms.items() if same_outputs(outputs, found)), None)
+
+
+def same(expected: np.ndarray, found: np.ndarray) -> bool:
+    """Tell whether two arrays are equal, up to rounding. NaN equals nothing."""
+    if expected.shape != found.shape:
+        return False
+    if expected.dtype.kind in "US" or found.dtype.kind in "US":
+        return expected.dtype.kind == found.dtype.kind and bool((expected == found).all())
+    return bool(np.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE))
+
+
+def same_outputs(expected: Arrays, found: Arrays) -> bool:
+    """Tell whether all outputs are equal."""
+    return expected.keys() == found.keys() and all(same(expected[name], found[name]) for name in expected)
+
+
+def save(exercise: str, fingerprints: Fingerprints, folder: Path = FOLDER):
+    """Write an exercise's file. The same outputs give the same bytes."""
+    arrays = {f"reference/{name}": value for name, value in fingerprints.reference.items()}
+    for group, members in (("form", fingerprints.forms), ("mistake", fingerprints.mistakes)):
+        for identifier, outputs in members.items():
+            arrays |= {f"{group}/{identifier}/{name}": value for name, value in outputs.items()
+                       if not same(fingerprints.reference[name], value)}
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / f"{exercise}.npz", "wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+
+
+def load(exercise: str, folder: Path = FOLDER) -> Fingerprints:
+    """Read an exercise's file. Raise ValueError if it is missing or damaged."""
+    path = folder / f"{exercise}.npz"
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, EOFError, KeyError) as error:
+        raise ValueError(f"{path}: cannot be read ({error}); expected the outputs of python -m course.mutations --write"
+                         ) from None
+    result = Fingerprints({name.removeprefix("reference/"): value for name, value in arrays.items()
+                           if name.startswith("reference/")})
+    for name, value in arrays.items():
+        group, _, rest = name.partition("/")
+        if group in ("form", "mistake"):
+            identifier, _, output = rest.partition("/")
+            members = result.forms if group == "form" else result.mistakes
+            members.setdefault(identifier, dict(result.reference))[output] = value
+    return result
+
+
+def load_messages(folder: Path = FOLDER) -> dict[str, dict[str, Any]]:
+    """Return the title and the cure of each known mistake and form, by id."""
+    return json.loads((folder / "messages.json").read_text(encoding="utf-8"))
