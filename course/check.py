@@ -148,7 +148,8 @@ def run_exercise(exercise: Exercise, adapters: ModuleType, stored: Fingerprints,
     try:
         found = PROBES[exercise.name](adapters, SEED)
     except NotImplementedError as error:
-        return Result(exercise.name, exercise.number, MISSING, exercise.points, [f"{where(error)}{error}"])
+        return Result(exercise.name, exercise.number, MISSING, exercise.points,
+                      [where(error) + str(error).partition(". Read ")[0]])
     except Exception as error:
         first = (str(error).splitlines() or [""])[0]
         return Result(exercise.name, exercise.number, FAILED, exercise.points, [
@@ -176,12 +177,13 @@ def run_all(course: Course, names: Sequence[str]) -> list[Result]:
         """Run an exercise, and those that it needs, once."""
         if name not in results:
             exercise = course.exercises[name]
+            result = run_exercise(exercise, adapters, fingerprints.load(name), messages)
             waits = [other for other in exercise.needs if result_of(other).status != PASSED]
-            if waits:
-                results[name] = Result(name, exercise.number, WAITING, exercise.points,
-                                       [f"it is built on {', '.join(waits)}; finish that first"])
-            else:
-                results[name] = run_exercise(exercise, adapters, fingerprints.load(name), messages)
+            # What is wrong may be wrong below. A stub of its own is this exercise's, whatever else is missing.
+            if waits and result.status != PASSED and f"exercise {exercise.number}, " not in " ".join(result.lines):
+                result = Result(name, exercise.number, WAITING, exercise.points,
+                                [f"it is built on {', '.join(waits)}; finish that first"])
+            results[name] = result
         return results[name]
 
     return [result_of(name) for name in names if name in PROBES]

@@ -13,12 +13,17 @@ class Exercise:
     name: str
     number: int  # from 1, in the order of the file
     title: str
-    file: str  # what the student writes in
+    solutions: list[str]  # "file: function" each: the bodies that the student writes
     points: int
     minutes: int
     why: str  # it matters
     equation: str
     needs: list[str] = field(default_factory=list)  # exercises that it is built on
+
+    @property
+    def file(self) -> str:
+        """Return the first file that the student writes in."""
+        return self.solutions[0].partition(":")[0] if self.solutions else "docs/extending.md"
 
     @property
     def lesson(self) -> str:
@@ -53,7 +58,7 @@ def load_course(path: Path = FILE) -> Course:
             raise ValueError(f"{path}: [{name}] " + (f"has an unknown key '{min(unknown)}'" if unknown else
                                                      f"lacks '{min(missing)}'"))
         for key, value in table.items():
-            if type(value) is not (list if key == "needs" else kinds[key]):
+            if type(value) is not (list if key in ("needs", "solutions") else kinds[key]):
                 raise ValueError(f"{path}: [{name}] {key} is {value!r}")
         for other in table.get("needs", []):
             if other not in exercises:

@@ -3,8 +3,8 @@
     python -m course.mutations [--exercise NAME ...] [--write] [--table docs/mutations.md] [--seeds 10]
 
 Each mistake is planted in the lesson's text, in memory, and the exercise's probes run on it. --write stores the
-outputs: the checks recognise mistakes by them. The exit status is 1 if a mistake survives, if two have the same outputs,
-or if a variant fails.
+outputs: the checks recognise mistakes by them. The exit status is 1 if a mistake survives, if two have the same
+outputs, or if a variant fails.
 """
 import argparse
 import json
