@@ -32,7 +32,7 @@ FILES = ("minbert/*.py", "tasks/*.py", "training/*.py", "corpora/*.py", "report/
          "course/__init__.py", "course/adapters.py", "course/check.py", "course/exercises.py", "course/exercises.toml",
          "course/fingerprints.py", "course/probes.py", "course/starter.py", "course/sanity_check.py",
          "course/optimizer_test.py", "course/checks/*", "course/data/*", "recipes/default.toml", "recipes/yi/*.toml",
-         "docs/lessons/*", "docs/extending.md", "docs/own-data.md", "docs/reports.md", "docs/images/lesson-*",
+         "docs/lessons/*.md", "docs/extending.md", "docs/own-data.md", "docs/reports.md", "docs/images/lesson-*",
          "examples/*.py", "train_multitask.py", "requirements.txt", "LICENSE")
 PLAIN = (("train_multitask.py", 'choices=ENGINES, default="engine"', 'choices=ENGINES, default="plain"'),)
 SHORTEST = 12  # characters of a statement that counts as a solution's

@@ -10,9 +10,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from browser import opened, violations  # noqa: E402
+from browser import opened, violations
 
-from report.page import write_report  # noqa: E402
+from report.page import write_report
 
 HEIGHTS = {390: 1500, 1280: 1500}  # pixels of the page that a picture shows
 SHOWN = {"top": "#scores", "errors": "#errors-para"}  # picture -> the section at its top
