@@ -345,4 +345,5 @@ def test_without_its_packages_the_server_says_what_to_install(tmp_path, labels, 
 
 
 def test_hidden_labels_are_as_the_split_wrote_them(hidden):
-    assert all(isinstance(one, Hidden) and len(one.ids) == len(one.labels) == len(one.public) for one in hidden.values())
+    for one in hidden.values():
+        assert isinstance(one, Hidden) and len(one.ids) == len(one.labels) == len(one.public)

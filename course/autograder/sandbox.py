@@ -33,6 +33,16 @@ class Answers:
     reasons: dict[str, str] = field(default_factory=dict)
 
 
+def isolates() -> bool:
+    """Tell whether this process may make a sandbox: it is root, and the kernel gives it namespaces."""
+    if os.geteuid() != 0:
+        return False
+    options = {"user": FIRST_USER, "command": ["/bin/true"], "limits": {}, "stage": "/nonexistent", "hidden": [],
+               "needed": ["/bin"]}
+    launch = [sys.executable, "-I", "-B", str(Path(__file__).parent / "launch.py"), json.dumps(options)]
+    return subprocess.run(launch, capture_output=True, check=False).returncode == 0
+
+
 def kill_all(user: int):
     """Kill every process of a user, again until none is left: a fork bomb makes new ones meanwhile."""
     for _ in range(50):
@@ -87,11 +97,12 @@ def answers(code: Path, probes: Path, exercises: Sequence[str], seed: int, trust
         trust: run as this user where there is no second one.
 
     Raises:
-        ValueError: not root, and the caller does not trust the code.
+        ValueError: no sandbox can be made, and the caller does not trust the code.
     """
-    root = os.geteuid() == 0
+    root = isolates()
     if not root and not trust:
-        raise ValueError("not root, so the student's code would run as this user; run as root, or pass --trust")
+        raise ValueError("the student's code would run as this user: that needs root and a kernel with namespaces; "
+                         "run as root, or pass --trust")
     user = FIRST_USER + os.getpid() % 50_000  # two graders at a time do not kill each other's workers
     place = Path(tempfile.mkdtemp(prefix="grading-"))
     try:
