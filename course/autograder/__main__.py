@@ -56,7 +56,8 @@ def read_answer(path: Path) -> Arrays | None:
         return None
 
 
-def grade_one(exercise: Exercise, expected: Fingerprints | None, found: Arrays | None, said: str, hints: int) -> Grade:
+def grade_one(exercise: Exercise, expected: Fingerprints | None, found: Arrays | None, said: str, hints: int, seed: int
+              ) -> Grade:
     """Grade one exercise.
 
     Args:
@@ -65,6 +66,7 @@ def grade_one(exercise: Exercise, expected: Fingerprints | None, found: Arrays |
         found: the student's outputs, if there are some.
         said: what went wrong, if not.
         hints: how much the course lets a check say.
+        seed: of this run's inputs.
     """
     if expected is None:
         return Grade(exercise, exercise.points, "grader fault: the reference did not run; this exercise is not counted "
@@ -75,32 +77,22 @@ def grade_one(exercise: Exercise, expected: Fingerprints | None, found: Arrays |
     if result.status == "passed":
         return Grade(exercise, exercise.points, "\n".join(result.lines) or "right", True)
     if hints == 2:
-        expected.mistakes = {one.id: mutations.outputs_of(one, exercise.name, expected_seed(expected))
+        expected.mistakes = {one.id: mutations.outputs_of(one, exercise.name, seed)
                              for one in mutations.MISTAKES if one.exercise == exercise.name}
         result = judge(exercise, expected, found, load_messages())
     return Grade(exercise, output="\n".join([*result.lines, *(result.hint if hints == 2 else [])]),
                  mistakes=result.mistakes)
 
 
-_SEEDS: dict[int, int] = {}
-
-
-def expected_seed(expected: Fingerprints) -> int:
-    """Return the seed of expected outputs."""
-    return _SEEDS[id(expected)]
-
-
 def expect(exercise: str, seed: int) -> Fingerprints | None:
     """Compute the right outputs for a run's inputs. Returns None if the reference fails: the grader's fault."""
     try:
-        result = Fingerprints(mutations.outputs_of(None, exercise, seed), {
+        return Fingerprints(mutations.outputs_of(None, exercise, seed), {
             one.id: mutations.outputs_of(one, exercise, seed) for one in mutations.VARIANTS
             if one.exercise == exercise and one.form})
     except Exception as error:
         print(f"grader fault in {exercise}: {error_line(error)}", file=sys.stderr)
         return None
-    _SEEDS[id(result)] = seed
-    return result
 
 
 def as_gradescope(grades: Sequence[Grade], seconds: float) -> dict[str, Any]:
@@ -173,7 +165,7 @@ def grade(path: Path, course: Course, out: Path, form: str = "gradescope", trust
                                                                          + "; ".join(uses))
                 else:
                     grades[index] = grade_one(course.exercises[name], expected[name],
-                                              read_answer(given.folder / f"{name}.npz"), said, course.hints)
+                                              read_answer(given.folder / f"{name}.npz"), said, course.hints, seed)
                 write()
     return grades
 
