@@ -140,6 +140,7 @@ class InferenceTriplets(Task):
 
     metric = "accuracy"
     classes = 2
+    answers_labels = False  # the entailed sentence is always the right one
     sequences_per_example = 3
 
     def __init__(self, name: str, tokenizer: BertTokenizer, config: BertConfig, options: TripletOptions):

@@ -143,6 +143,7 @@ class Phrases(Task):
     metric = "phrasal"  # where the ablation has it
     classes = 2  # its metrics are accuracies, so that no score is moved as a correlation's
     sequences_per_example = 2
+    answers_labels = False  # it counts right pairs
     prediction_header = None  # a training signal, not an answer anyone hands in
 
     def __init__(self, name: str, tokenizer: BertTokenizer, config: BertConfig, options: PhraseOptions):

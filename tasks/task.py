@@ -152,6 +152,7 @@ class Task(nn.Module):
     classes: int | None = None  # None for a regression
     highest = 1.0  # the largest label of a regression
     sequences_per_example = 1
+    answers_labels = True  # a prediction is compared with the example's label
 
     def __init__(self, name: str, tokenizer: BertTokenizer, config: BertConfig, options: TaskOptions):
         super().__init__()

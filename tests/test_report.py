@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
+import pretrain_tft
 import train_multitask
 from corpora.predictions import Prediction, save_predictions
 from report import analysis
@@ -243,3 +244,19 @@ def test_the_page_stays_small_however_large_the_model_is(runs, tmp_path):
         [{"task": "sst", "tokens": ["t"] * 20, "weights": weights} for _ in range(20)]))
     page = render(load_run(tmp_path))
     assert len(page.encode()) < LARGEST and 'id="attention"' in page
+
+
+@pytest.mark.reports
+def test_transfer_fine_tuning_and_triplets_have_reports_too(tmp_path, monkeypatch, tiny_directory, toy_directory):
+    """Their predictions are counts, or always the same: there is no baseline and no table of errors for counts."""
+    monkeypatch.chdir(tmp_path)
+    assert pretrain_tft.main(["--weights", str(tiny_directory), "--out", "tft", "--epochs", "1", "--limit", "60",
+                              "--no_progress"]) == 0
+    Path("r.toml").write_text('[[stage]]\ntasks = ["nli", "nli_triplets"]\nepochs = 1\nsteps_per_epoch = 2\n')
+    assert train_multitask.main(["--recipe", "r.toml", "--weights", str(tiny_directory), "--data", str(toy_directory),
+                                 "--out", "nli", "--no_progress"]) == 0
+    for run, sections in (("tft", []), ("nli", ["nli", "nli_triplets"])):
+        page = Path(run, "report.html").read_text()
+        assert [task for task in ("tft", "nli", "nli_triplets") if f'id="errors-{task}"' in page] == sections
+    results = json.loads(Path("nli/results.json").read_text())
+    assert results["baselines"]["nli"]["majority"] > 0 and results["baselines"]["nli_triplets"] == {}

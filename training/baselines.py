@@ -34,7 +34,7 @@ def baselines(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> d
         train: what the rules may look at.
         dev: with labels.
     """
-    if not train or not dev or any(example.label is None for example in (train[0], dev[0])):
+    if not task.answers_labels or not train or not dev or any(example.label is None for example in (train[0], dev[0])):
         return {}
     score = task.metrics()[task.metric]
     gold = np.array([example.label for example in dev])
