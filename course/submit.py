@@ -4,6 +4,7 @@
     python -m course.submit DIR --course cs224n --data DATA --pretrain RUN --finetune RUN [--year 2024]
     python -m course.submit DIR --course cmu --data DATA --andrew_id ID [--zip]
     python -m course.submit DIR --course glue [--zip]
+    python -m course.submit DIR --course goettingen --data DATA
 
 DIR holds the prediction files, or a folder predictions/ with them. An error is what a grader cannot read or would count
 as wrong: missing files, ids or rows, labels that are none. A warning is what a grader reads and nobody wants: one class
@@ -73,6 +74,9 @@ CS224N = {
     "para": Kind("para", "id \t Predicted_Is_Paraphrase ", 2, "quora-{split}.csv", "is_duplicate"),
     "sts": Kind("sts", "id \t Predicted_Similiary ", None, "sts-{split}.csv", "similarity"),
 }
+# Göttingen's variant has CS224N's rows in other files: sst-sentiment-dev.csv and, of predictions,
+# predictions/bert/sst-sentiment-dev-output.csv.
+GOETTINGEN = {"sst": "sst-sentiment", "para": "quora-paraphrase", "sts": "sts-similarity"}
 PART_ONE = {2023: ("pretrain", "finetune"), 2024: ("last-linear-layer", "full-model")}
 GLUE = {  # file -> rows, labels (None: a score from 0 to 5)
     "CoLA.tsv": (1063, ("0", "1")), "SST-2.tsv": (1821, ("0", "1")), "MRPC.tsv": (1725, ("0", "1")),
@@ -246,7 +250,7 @@ def _check_plausible(values: dict[str, float], kind: Kind, split: str, gold: Gol
 # ---- the three courses -----------------------------------------------------------------------------------------------
 
 
-def check_cs224n(folder: Path, data: Path | None, part: int, year: int) -> list[Finding]:
+def check_cs224n(folder: Path, data: Path | None, part: int, year: int, goettingen: bool = False) -> list[Finding]:
     """Check the files of a part of CS224N's project: 1 (sst and cfimdb, two modes) or 2 (three tasks).
 
     Args:
@@ -254,16 +258,19 @@ def check_cs224n(folder: Path, data: Path | None, part: int, year: int) -> list[
         data: of the course's data files; without it ids are not checked.
         part: 1 or 2.
         year: names part one's modes.
+        goettingen: files have the names of Göttingen's variant.
     """
     findings: list[Finding] = []
     wanted = [(f"{mode}-{task}-{split}-out.csv", task, split) for mode in PART_ONE[year] for task in ("sst", "cfimdb")
               for split in ("dev", "test")] if part == 1 else [
-        (f"{task}-{split}-output.csv", task, split) for task in ("sst", "para", "sts") for split in ("dev", "test")]
+        (f"{GOETTINGEN[task] if goettingen else task}-{split}-output.csv", task, split)
+        for task in ("sst", "para", "sts") for split in ("dev", "test")]
     golds: dict[tuple[str, str], Gold | None] = {}
     for task in {task for _, task, _ in wanted}:
         for split in ("train", "dev", "test"):
             kind = CS224N[task]
-            path = (data or Path()) / kind.data.format(split="test-student" if split == "test" else split)
+            stem = f"{GOETTINGEN[task]}-{{split}}.csv" if goettingen else kind.data
+            path = (data or Path()) / stem.format(split="test-student" if split == "test" else split)
             golds[task, split] = read_gold(path, kind.label) if data is not None and path.is_file() else None
             if data is not None and split != "train" and golds[task, split] is None:
                 findings.append(Finding(NOTE, path.name, "is not in the data folder, so the ids of predictions for it "
@@ -453,7 +460,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m course.submit", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, metavar="DIR")
-    parser.add_argument("--course", choices=("cs224n", "cmu", "glue"), default="cs224n")
+    parser.add_argument("--course", choices=("cs224n", "cmu", "glue", "goettingen"), default="cs224n")
     parser.add_argument("--data", type=Path, help="folder of the course's data files, to check ids and plausibility")
     parser.add_argument("--zip", action="store_true", help="pack the files, if there is no error")
     parser.add_argument("--out", type=Path, default=Path(), help="folder of the zip (default: here)")
@@ -483,8 +490,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise ValueError(f"{options.data}: no such folder")
         if (folder / "predictions").is_dir():
             folder = folder / "predictions"
-        findings.extend(check_cs224n(folder, options.data, part, options.year) if options.course == "cs224n"
-                        else check_cmu(folder, options.data) if options.course == "cmu" else check_glue(folder))
+        goettingen = options.course == "goettingen"
+        if goettingen and (folder / "bert").is_dir():
+            folder = folder / "bert"
+        if options.zip and goettingen:
+            raise ValueError("--zip: Göttingen's course takes a repository, not a zip")
+        findings.extend(check_cmu(folder, options.data) if options.course == "cmu" else
+                        check_glue(folder) if options.course == "glue" else
+                        check_cs224n(folder, options.data, part, options.year, goettingen))
         for finding in sorted(findings, key=lambda one: (ERROR, WARNING, NOTE).index(one.level)):
             print(finding)
         errors = sum(finding.level == ERROR for finding in findings)

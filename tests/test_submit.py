@@ -178,6 +178,29 @@ def test_part_one_is_written_from_two_runs(tmp_path, monkeypatch, tiny_directory
     assert check("part1", data, capsys, "--part", 1, "--year", year)[0] == 0
 
 
+def test_goettingens_names_work_from_training_to_the_check(tmp_path, monkeypatch, tiny_directory, data, capsys):
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "data"
+    own.mkdir()
+    flags = []
+    for task, stem in submit.GOETTINGEN.items():
+        for split in ("train", "dev", "test"):
+            name = "test-student" if split == "test" else split
+            (own / f"{stem}-{name}.csv").write_bytes((data / f"{STEMS[task]}-{name}.csv").read_bytes())
+            flags += [f"--{task}_{split}", str(own / f"{stem}-{name}.csv")]
+        for split in ("dev", "test"):
+            flags += [f"--{task}_{split}_out", f"predictions/bert/{stem}-{split}-output.csv"]
+    assert train_multitask.main(["--weights", str(tiny_directory), "--epochs", "1", "--out", "run", "--no_progress",
+                                 *flags]) == 0
+    capsys.readouterr()
+    status, out = check(".", own, capsys, "--course", "goettingen")
+    assert status == 0 and "0 errors" in out, out
+    assert check(".", own, capsys, "--course", "goettingen", "--zip")[0] == 2
+    Path("predictions/bert/sts-similarity-dev-output.csv").unlink()
+    status, out = check(".", own, capsys, "--course", "goettingen")
+    assert status == 1 and "sts-similarity-dev-output.csv: is missing" in out
+
+
 # ---- CMU and GLUE ----------------------------------------------------------------------------------------------------
 
 
