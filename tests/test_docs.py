@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-ROOMS = ("alignment", "corpora", "engine", "minbert", "tasks", "training", "recipes")
+ROOMS = ("alignment", "corpora", "engine", "minbert", "tasks", "training", "report", "recipes")
 
 
 def blocks(page, language):

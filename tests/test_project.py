@@ -42,7 +42,8 @@ def test_the_declared_commands_and_packages_exist():
     for target in project["project"]["scripts"].values():
         module, function = target.split(":")
         assert callable(getattr(importlib.import_module(module), function))
-    rooms = sorted(path.name for path in ROOT.iterdir() if (path / "__init__.py").exists())
+    rooms = sorted(path.parent.relative_to(ROOT).as_posix().replace("/", ".") for pattern in ("*", "*/*")
+                   for path in ROOT.glob(f"{pattern}/__init__.py"))
     assert sorted(project["tool"]["setuptools"]["packages"]) == rooms
     for module in project["tool"]["setuptools"]["py-modules"]:
         assert (ROOT / f"{module}.py").exists()
@@ -50,7 +51,7 @@ def test_the_declared_commands_and_packages_exist():
 
 def test_every_pin_is_within_the_declared_range():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    pins = dict(line.split("==") for line in (ROOT / "requirements.txt").read_text().splitlines()
+    pins = dict(line.lower().split("==") for line in (ROOT / "requirements.txt").read_text().splitlines()
                 if line and not line.startswith("#"))
     assert {requirement.split(">=")[0] for requirement in project["dependencies"]} == set(pins)
     for requirement in project["dependencies"]:
