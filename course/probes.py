@@ -212,7 +212,8 @@ def sentiment(adapters: ModuleType, seed: int) -> Arrays:
 def pairs(adapters: ModuleType, seed: int) -> Arrays:
     """Pool, combine, and score similarity."""
     generator = _generator(seed)
-    hidden, mask = _normal(generator, 2, 5, 6), _mask()
+    mask = _mask()
+    hidden = _normal(generator, 2, 5, 6) - 3.0 * mask[..., None]  # real tokens below zero: a zero would be the largest
     u, v = _normal(generator, 4, 6), _normal(generator, 4, 6)
     v = v + 1.5 * u  # cosines that are mostly positive
     loss, predicted = adapters.similarity(u, v, torch.tensor([5.0, 3.8, 0.4, 2.0], dtype=torch.float64))
