@@ -330,7 +330,8 @@ def test_a_killed_server_loses_nothing_that_it_acknowledged(tmp_path, labels, hi
 
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             waiting = [pool.submit(submit, number) for number in range(60)]
-            time.sleep(1.5)
+            while sum(one.done() for one in waiting) < 10:  # some are answered, some are under way
+                time.sleep(0.01)
             os.kill(process.pid, signal.SIGKILL)
             acknowledged += [number for one in waiting if (number := one.result()) is not None]
         process.wait()
