@@ -25,6 +25,16 @@ def error_line(error: Exception) -> str:
     return printable(f"error: {error}")
 
 
+def in_words(seconds: float) -> str:
+    """Write a time in the unit that fits.
+
+    >>> in_words(42), in_words(4200), in_words(40_000)
+    ('42 s', '70 min', '11.1 h')
+    """
+    return f"{seconds:.0f} s" if seconds < 120 else (f"{seconds / 60:.0f} min" if seconds < 3 * 3600
+                                                      else f"{seconds / 3600:.1f} h")
+
+
 def status_of(run: Callable[[], Any]) -> int:
     """Run a command. Print a user error as one line. Returns the exit status: 0, or 2 after an error.
 

@@ -115,7 +115,7 @@ def read_gold(path: Path, label: str) -> Gold:
 # ---- one file of CS224N ----------------------------------------------------------------------------------------------
 
 
-def _row(line: str) -> tuple[str, str, bool] | None:
+def split_row(line: str) -> tuple[str, str, bool] | None:
     """Split a row into id, value, and whether a tab divides them. Returns None where that cannot be done."""
     separator = "," if "," in line else "\t"
     identifier, _, value = line.rpartition(separator)
@@ -170,7 +170,7 @@ def check_cs224n_file(path: Path, kind: Kind, split: str, gold: Gold | None, oth
     faults: Counter[str] = Counter()
     tabs = 0
     for number, line in enumerate(lines[1:], start=2):
-        row = _row(line)
+        row = split_row(line)
         if row is None:
             say(ERROR, f"found {visible(line)[:80]}; expected <id> , <value> ", number)
             continue

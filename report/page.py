@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from corpora.check import FileCheck, Overlap, check_files, overlaps
 from corpora.files import write_text
+from corpora.messages import in_words
 from corpora.predictions import Prediction
 from minbert.tokenizer import BertTokenizer
 from report import analysis, figures
@@ -32,7 +33,7 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True,
                                      undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["number"] = number
-    environment.filters["hours"] = duration
+    environment.filters["hours"] = in_words
     return environment
 
 
@@ -41,16 +42,6 @@ def number(value: Any, digits: int = 3) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "-"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
-
-
-def duration(seconds: float) -> str:
-    """Write a time in the unit that fits.
-
-    >>> duration(42), duration(4200)
-    ('42 s', '70 min')
-    """
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 3 * 3600 else (
-        f"{seconds / 3600:.1f} h")
 
 
 def _shown_figures(drawn: Sequence[figures.Figure]) -> list[dict[str, Any]]:
@@ -158,13 +149,12 @@ def task_section(task: str, rows: Sequence[Prediction], tokenizer: BertTokenizer
                            for name in ("gold", "prediction"))
         drawn.append(figures.scatter(gold, predicted, f"Predicted and gold scores of {task}"))
         section["wrong"] = None
-    for groups, what in ((analysis.by_length(rows), "words of an example"),
-                         (analysis.by_label(rows), "gold class" if classes else "gold score")):
+    lengths, labels = analysis.by_length(rows), analysis.by_label(rows)
+    for groups, what in ((lengths, "words of an example"), (labels, "gold class" if classes else "gold score")):
         drawn.append(figures.bars([group.name for group in groups], [group.value for group in groups],
                                   f"{measure} of {task} by {what}", what, measure))
     section["figures"] = _shown_figures(drawn)
-    section["groups"] = [{"what": "words", "groups": analysis.by_length(rows)},
-                         {"what": "gold", "groups": analysis.by_label(rows)}]
+    section["groups"] = [{"what": "words", "groups": lengths}, {"what": "gold", "groups": labels}]
     section["measure"] = measure
     section["worst"] = [_shown(row, tokenizer) for row in analysis.worst(rows, WORST)]
     return section
@@ -189,8 +179,11 @@ def _label(value: Any) -> str:
     return f"{value:.2f}" if isinstance(value, float) and value != int(value) else f"{value:g}"
 
 
-def data_section(run: Run) -> tuple[list[FileCheck], list[Overlap]]:
-    """Check the files that the run read, as far as they are still there, within a limit of rows."""
+def data_section(run: Run, tokenizer: BertTokenizer | None) -> tuple[list[FileCheck], list[Overlap]]:
+    """Check the files that the run read, as far as they are still there, within a limit of rows.
+
+    run: names the files. tokenizer: counts their pieces; words are counted if it is missing.
+    """
     files = [path for path in run.data_files() if path.is_file()]
     size = 0
     chosen = []
@@ -199,7 +192,6 @@ def data_section(run: Run) -> tuple[list[FileCheck], list[Overlap]]:
             size += sum(1 for _ in file)
         if size <= CHECKED_ROWS:
             chosen.append(path)
-    tokenizer = run.tokenizer()
     lengths = run.results.get("max_length") or {}
     count = (lambda texts: [len(ids) for ids in tokenizer.ids(texts)]) if tokenizer is not None else None
     checks = check_files(chosen, count, max(lengths.values(), default=None))
@@ -215,7 +207,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
             ("versions", versions),
             ("machine", f"{results.get('machine')}, {results.get('processors', '?')} processors"),
             ("engine and precision", f"{results.get('engine')}, {results.get('precision')}"),
-            ("training time", duration(results.get("training_seconds") or 0.0)),
+            ("training time", in_words(results.get("training_seconds") or 0.0)),
             ("peak memory", f"{results['peak_memory_mb']:,} MB" if results.get("peak_memory_mb") else "-")]
     for part, hashes in (results.get("identity") or {}).items():
         rows += [(f"{part}: {Path(name).name}", f"SHA-256 {value}") for name, value in hashes.items()]
@@ -230,7 +222,7 @@ def render(run: Run) -> str:
     tokenizer = run.tokenizer()
     sections = [section for task, rows in run.predictions.items()
                 if (section := task_section(task, rows, tokenizer)) is not None]
-    checks, leaks = data_section(run)
+    checks, leaks = data_section(run, tokenizer)
     attention = run.attention
     page = _environment().get_template("report.html")
     values = {

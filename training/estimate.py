@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from corpora.messages import in_words
 from training.engines import Engine
 from training.memory import peak_memory
 from training.recipe import Stage
@@ -45,16 +46,6 @@ class Cost:
                 f"for dev after each of {epochs}), peak memory about {self.peak_mb:,.0f} MB")
 
 
-def in_words(seconds: float) -> str:
-    """Write a time in the unit that fits.
-
-    >>> in_words(42), in_words(4200), in_words(40_000)
-    ('42 s', '70 min', '11.1 h')
-    """
-    return f"{seconds:.0f} s" if seconds < 120 else (f"{seconds / 60:.0f} min" if seconds < 3 * 3600
-                                                      else f"{seconds / 3600:.1f} h")
-
-
 def update_seconds(steps: StageSteps, engine: Engine, stage: Stage, device: torch.device) -> float:
     """Time the optimizer's update of all the stage's parameters, by that of one parameter of a million numbers.
 
@@ -75,8 +66,7 @@ def update_seconds(steps: StageSteps, engine: Engine, stage: Stage, device: torc
         if device.type == "cuda":
             torch.cuda.synchronize()
         times.append(time.perf_counter() - before)
-    count = sum(p.numel() for group in steps.optimizer.param_groups for p in group["params"])
-    return min(times[1:]) * count / TRIAL
+    return min(times[1:]) * steps.trained_numbers() / TRIAL
 
 
 def estimate(steps: StageSteps, engine: Engine, stage: Stage, device: torch.device, done: int,
@@ -102,8 +92,7 @@ def estimate(steps: StageSteps, engine: Engine, stage: Stage, device: torch.devi
             times.append(time.perf_counter() - before)
         if index >= 3 and time.perf_counter() - started > patience:
             break
-    count = sum(p.numel() for group in steps.optimizer.param_groups for p in group["params"])
-    moments = 2 * 4 * count / 2**20  # the optimizer makes them at its first step
+    moments = 2 * 4 * steps.trained_numbers() / 2**20  # the optimizer makes them at its first step
     # On a CPU, a saved state is copied once more: the parameters and both moments.
     later = (0 if done else moments) + (1.5 * moments if device.type == "cpu" else 0)
     left = steps.total - done

@@ -135,6 +135,10 @@ class StageSteps:
         """Put what is trained into training mode, and what is frozen into evaluation mode."""
         set_modes(self.encoder, [self.models[name] for name in self.tasks])
 
+    def trained_numbers(self) -> int:
+        """Count the numbers that the optimizer updates."""
+        return sum(parameter.numel() for group in self.optimizer.param_groups for parameter in group["params"])
+
     def try_longest(self) -> str:
         """Run every task's longest batch forward and backward, and throw the gradients away.
 

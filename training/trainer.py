@@ -15,13 +15,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from corpora.messages import in_words
 from minbert.bert import BertModel
 from tasks.task import Task
 from training import checkpoint
 from training.data import TaskData, sample
 from training.distributed import ALONE, World
 from training.engines import Engine
-from training.estimate import PATIENCE, SHORT, Cost, estimate, in_words
+from training.estimate import PATIENCE, SHORT, Cost, estimate
 from training.evaluate import measure, one_score, predict, selection_score, table
 from training.logs import Log, flatten, open_logs
 from training.progress import Interrupted, Progress, interruptions

@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from corpora.tables import decimal, read_table
+from course.submit import CS224N, split_row
 from tasks.leaderboard import overall_score
 from tasks.metrics import accuracy, bootstrap_interval, pearson
 
 TASKS = ("sst", "para", "sts")
-LABELS = {"sst": "sentiment", "para": "is_duplicate", "sts": "similarity"}
+LABELS = {task: CS224N[task].label for task in TASKS}
 FILES = {"sst": "sst-test-output.csv", "para": "para-test-output.csv", "sts": "sts-test-output.csv"}
 METRICS = {"sst": accuracy, "para": accuracy, "sts": pearson}
 LARGEST = 4 << 20  # characters of a prediction file
@@ -67,13 +68,13 @@ def parse(text: str, task: str, hidden: Hidden) -> np.ndarray:
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip() or (number == 1 and line.lstrip().lower().startswith("id")):
             continue
-        identifier, _, value = line.rpartition("," if "," in line else "\t")
-        index, prediction = wanted.get(identifier.strip().lower()), decimal(value)
+        identifier, value, _ = split_row(line) or ("", "", False)
+        index, prediction = wanted.get(identifier), decimal(value)
         if index is None or prediction is None:
             raise ValueError(f"{task}: row {number} is {line[:60]!r}; expected <id> , <value>, with an id of the test "
                              "file")
         if not np.isnan(values[index]):
-            raise ValueError(f"{task}: row {number}: the id {identifier.strip()[:30]} stands there twice")
+            raise ValueError(f"{task}: row {number}: the id {identifier[:30]} stands there twice")
         values[index] = prediction
     missing = int(np.isnan(values).sum())
     if missing:
