@@ -2,6 +2,7 @@
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,7 @@ def words_of_the_toy_corpora() -> list[str]:
 
 TINY = BertConfig(vocab_size=1000, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
                   max_position_embeddings=64)
+DEEP = replace(TINY, num_hidden_layers=4)
 
 
 @pytest.fixture(scope="session")
@@ -98,6 +100,15 @@ def tiny_directory(tmp_path_factory, tiny_tokenizer) -> Path:
     directory = tmp_path_factory.mktemp("tiny")
     torch.manual_seed(0)
     export(BertModel(TINY), tiny_tokenizer, directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def deep_directory(tmp_path_factory, tiny_tokenizer) -> Path:
+    """A model directory with layers enough for recipes whose tasks have own top layers."""
+    directory = tmp_path_factory.mktemp("deep")
+    torch.manual_seed(0)
+    export(BertModel(DEEP), tiny_tokenizer, directory)
     return directory
 
 

@@ -7,7 +7,9 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
+import venv
 import zipfile
 from pathlib import Path
 
@@ -84,6 +86,29 @@ def test_the_whole_reference_through_the_command_line(tmp_path):
                            str(tmp_path / "r.json"), *flags], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "100 of 100 points" in done.stdout and json.loads((tmp_path / "r.json").read_text())["score"] == 100.0
+
+
+@isolated
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_an_interpreter_in_closed_folders_runs_for_another_user(tmp_path, depth):
+    """A build server makes its environment in a temporary folder, which only its owner may enter."""
+    environment = Path(tempfile.mkdtemp())  # only its owner enters it
+    try:
+        for name in ("outer", "inner")[:depth]:
+            environment = environment / name
+            environment.mkdir(mode=0o700)
+        venv.create(environment, symlinks=True)
+        environment.chmod(0o700)
+        (tmp_path / "stage").mkdir()
+        options = {"user": sandbox.FIRST_USER, "limits": {}, "stage": str(tmp_path / "stage"), "hidden": [str(ROOT)],
+                   "needed": [str(environment), sys.base_prefix],
+                   "command": [str(environment / "bin/python"), "-c",
+                               f"import os, sys; print(os.getuid(), sys.prefix, os.listdir({str(ROOT)!r}))"]}
+        done = subprocess.run([sys.executable, "-I", "-B", str(ROOT / "course/autograder/launch.py"),
+                               json.dumps(options)], capture_output=True, text=True, check=False)
+        assert done.stdout.split() == [str(sandbox.FIRST_USER), str(environment), "[]"], done.stderr
+    finally:
+        shutil.rmtree(Path(*environment.parts[:len(environment.parts) - depth]))
 
 
 def test_code_that_fails_in_one_exercise_leaves_the_others_graded(tmp_path):

@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from conftest import ROOT, TINY
+from conftest import DEEP, ROOT
 
 from minbert.bert import BertModel
 from training.program import build_model
@@ -152,7 +152,7 @@ def test_the_dropout_in_a_recipes_header_is_what_is_built(path, tiny_tokenizer):
     said = re.search(r"dropout (0\.\d+)", header)
     assert said, f"{path.name}: the header does not say the dropout"
     recipe = load_recipe(path)
-    model = build_model(recipe, TINY, BertModel(TINY), tiny_tokenizer)
+    model = build_model(recipe, DEEP, BertModel(DEEP), tiny_tokenizer)
     for name, task in model.tasks_by_name().items():
         rates = {module.p for module in task.modules() if isinstance(module, torch.nn.Dropout)}
         assert rates == {float(said.group(1))}, (path.name, name)

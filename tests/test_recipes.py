@@ -7,6 +7,7 @@ from conftest import ROOT
 
 import train_multitask
 from corpora import toy
+from training.recipe import load_recipe
 
 RECIPES = sorted((ROOT / "recipes").rglob("*.toml"))
 
@@ -49,14 +50,19 @@ def run(path, data, weights, *flags):
         return [record for record in map(json.loads, lines) if "loss" in record]
 
 
+def weights_of(path, tiny_directory, deep_directory):
+    return deep_directory if any(task.options.own_layers for task in load_recipe(path).tasks.values()) else tiny_directory
+
+
 def data_of(path, toy_directory, larger_directory):
     return larger_directory if "sst_to_sts" in path.stem else toy_directory
 
 
 @pytest.mark.parametrize("path", [path for path in RECIPES if path not in IN_TURN], ids=name_of)
-def test_a_recipe_trains_two_steps(path, tmp_path, monkeypatch, tiny_directory, toy_directory):
+def test_a_recipe_trains_two_steps(path, tmp_path, monkeypatch, tiny_directory, deep_directory, toy_directory):
     monkeypatch.chdir(tmp_path)
-    steps = run(path, toy_directory, tiny_directory, "--epochs", "1", "--steps_per_epoch", "2", "--batch_size", "4")
+    steps = run(path, toy_directory, weights_of(path, tiny_directory, deep_directory), "--epochs", "1",
+                "--steps_per_epoch", "2", "--batch_size", "4")
     assert len(steps) == 2 * len({step["stage"] for step in steps}) and not any("skipped" in step for step in steps)
     assert json.loads((tmp_path / "run" / "results.json").read_text())["dev"]
 

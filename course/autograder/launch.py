@@ -45,15 +45,36 @@ def closed_folders(needed: list[str], user: int) -> list[str]:
     return found
 
 
+def opened(path: str, user: int) -> list[str]:
+    """Return a needed path, or, if it is a folder that only its owner enters, what lies in it.
+
+    An environment that is made in a temporary folder is such a one.
+    """
+    state = os.stat(path)
+    if os.path.isfile(path) or state.st_mode & 1 or state.st_uid == user:
+        return [path]
+    return [entry.path for entry in os.scandir(path) if os.path.exists(entry.path)]
+
+
+def place_for(path: str, model: str):
+    """Make an empty file or folder, on which one of the model's kind can be mounted."""
+    if os.path.isdir(model):
+        os.makedirs(path, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "ab"):
+            pass
+
+
 def cover(folder: str, needed: list[str], stage: str):
     """Replace what is seen at a folder by an empty one that holds the needed paths alone."""
     inner = [path for path in needed if inside(path, folder) and path != folder]
     for number, path in enumerate(inner):
-        os.makedirs(f"{stage}/{number}", exist_ok=True)
+        place_for(f"{stage}/{number}", path)
         mount(path, f"{stage}/{number}", "", BIND | RECURSIVE)
     mount("none", folder, "tmpfs", 0, "mode=755,size=1m")
     for number, path in enumerate(inner):
-        os.makedirs(path, exist_ok=True)
+        place_for(path, f"{stage}/{number}")
         mount(f"{stage}/{number}", path, "", BIND | RECURSIVE)
 
 
@@ -67,6 +88,7 @@ def main():
         mount("none", "/", "", RECURSIVE | PRIVATE)
         needed = list(dict.fromkeys(os.path.realpath(path) for path in options["needed"]))
         outer = [path for path in needed if not any(inside(path, other) for other in needed if other != path)]
+        outer = [entry for path in outer for entry in opened(path, user)]
         covered = closed_folders(outer, user)
         covered += [path for path in options["hidden"] if not any(inside(path, folder) for folder in covered)]
         stage = options["stage"]
