@@ -35,8 +35,8 @@ def _config(hidden: int, heads: int, wide: int, vocabulary: int = 50, layers: in
 
 
 def _ready(module: nn.Module, weights: dict[str, Tensor], probability: float) -> nn.Module:
-    """Give a module its weights in float64, and one dropout rate everywhere. It trains if the rate is not 0."""
-    module.double()
+    """Give a module its weights, in their precision, and one dropout rate. It trains if the rate is not 0."""
+    module.to(next(iter(weights.values())).dtype)
     module.load_state_dict(weights)
     for part in module.modules():
         if hasattr(part, "dropout_p"):

@@ -10,6 +10,7 @@ A check runs your code on small inputs and compares its outputs with stored ones
 mistake, it says which. It needs course/adapters.py alone to find your code.
 """
 import argparse
+import contextlib
 import importlib
 import json
 import sys
@@ -24,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from corpora.messages import printable
-from course import fingerprints
+from course import extension, fingerprints
 from course.exercises import Course, Exercise, load_course
 from course.fingerprints import SEED, Fingerprints, same
 from course.probes import Arrays
@@ -156,13 +157,21 @@ def run_exercise(exercise: Exercise, adapters: ModuleType, stored: Fingerprints,
     return judge(exercise, stored, found, messages)
 
 
+def run_extension(exercise: Exercise) -> Result:
+    """Check the last exercise: files, not code."""
+    lacking = extension.check(Path.cwd())
+    if lacking is None:
+        return Result(exercise.name, exercise.number, MISSING, exercise.points, [f"write {exercise.file}"])
+    if lacking:
+        lacking = [*lacking, f"why it matters: {exercise.why}"]
+    return Result(exercise.name, exercise.number, FAILED if lacking else PASSED, exercise.points, lacking)
+
+
 def run_all(course: Course, names: Sequence[str]) -> list[Result]:
     """Run exercises in order. One whose parts are not right yet waits: its output could only be wrong.
 
     course: all exercises. names: of those to run.
     """
-    from course.probes import PROBES
-
     try:
         adapters = importlib.import_module("course.adapters")
     except Exception as error:
@@ -176,7 +185,8 @@ def run_all(course: Course, names: Sequence[str]) -> list[Result]:
         """Run an exercise, and those that it needs, once."""
         if name not in results:
             exercise = course.exercises[name]
-            result = run_exercise(exercise, adapters, fingerprints.load(name), messages)
+            result = (run_exercise(exercise, adapters, fingerprints.load(name), messages) if exercise.solutions
+                      else run_extension(exercise))
             waits = [other for other in exercise.needs if result_of(other).status != PASSED]
             # What is wrong may be wrong below. A stub of its own is this exercise's, whatever else is missing.
             if waits and result.status != PASSED and f"exercise {exercise.number}, " not in " ".join(result.lines):
@@ -185,7 +195,7 @@ def run_all(course: Course, names: Sequence[str]) -> list[Result]:
             results[name] = result
         return results[name]
 
-    return [result_of(name) for name in names if name in PROBES]
+    return [result_of(name) for name in names]
 
 
 def as_text(result: Result, exercise: Exercise, hints: int, asked: bool) -> str:
@@ -210,8 +220,13 @@ def as_text(result: Result, exercise: Exercise, hints: int, asked: bool) -> str:
 
 
 def _times() -> dict[Path, float]:
-    return {path: path.stat().st_mtime for room in ("minbert", "tasks", "training", "course")
-            for path in Path(room).rglob("*.py")}
+    times = {}
+    for room in ("minbert", "tasks", "training", "course", "extension"):
+        for path in Path(room).rglob("*.*"):
+            if path.suffix in (".py", ".md", ".json"):
+                with contextlib.suppress(OSError):  # an editor replaces a file by a new one
+                    times[path] = path.stat().st_mtime
+    return times
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

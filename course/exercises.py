@@ -3,6 +3,8 @@ import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from course.extension import REPORT
+
 FILE = Path(__file__).parent / "exercises.toml"
 
 
@@ -22,8 +24,8 @@ class Exercise:
 
     @property
     def file(self) -> str:
-        """Return the first file that the student writes in."""
-        return self.solutions[0].partition(":")[0] if self.solutions else "docs/extending.md"
+        """Return the first file that the student writes in. The last exercise has no functions: it is a report."""
+        return self.solutions[0].partition(":")[0] if self.solutions else REPORT
 
     @property
     def lesson(self) -> str:

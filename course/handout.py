@@ -24,14 +24,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from corpora.messages import status_of
+from course import extension
 from course.exercises import Course, Exercise, load_course
 
 ROOT = Path(__file__).resolve().parent.parent
 # What is copied, and nothing else. The engine, the aligner, tests, benchmarks and known mistakes are not.
 FILES = ("minbert/*.py", "tasks/*.py", "training/*.py", "corpora/*.py", "report/*.py", "report/templates/*",
          "course/__init__.py", "course/adapters.py", "course/check.py", "course/exercises.py", "course/exercises.toml",
-         "course/fingerprints.py", "course/probes.py", "course/starter.py", "course/sanity_check.py",
-         "course/optimizer_test.py", "course/checks/*", "course/data/*", "recipes/default.toml", "recipes/yi/*.toml",
+         "course/extension.py", "course/fingerprints.py", "course/probes.py", "course/starter.py",
+         "course/sanity_check.py", "course/optimizer_test.py", "course/checks/*", "course/data/*",
+         "recipes/default.toml", "recipes/yi/*.toml",
          "docs/lessons/*.md", "docs/extending.md", "docs/own-data.md", "docs/reports.md", "docs/images/lesson-*",
          "examples/*.py", "train_multitask.py", "requirements.txt", "LICENSE")
 PLAIN = (("train_multitask.py", 'choices=ENGINES, default="engine"', 'choices=ENGINES, default="plain"'),)
@@ -167,7 +169,7 @@ def leaks(folder: Path, hidden: set[str]) -> list[str]:
     return found
 
 
-def build(out: Path, course: Course, root: Path = ROOT, scan: bool = True):
+def build(out: Path, course: Course, root: Path = ROOT, scan: bool = True, example: bool = False):
     """Write the handout into a new folder. Nothing stays behind if it fails.
 
     Args:
@@ -175,6 +177,7 @@ def build(out: Path, course: Course, root: Path = ROOT, scan: bool = True):
         course: its exercises.
         root: of the reference.
         scan: look for statements of solutions in what was written.
+        example: with the reference's own extension, in place of an empty report.
 
     Raises:
         ValueError: the folder is in use, a region makes no sense, or a solution stands in a file that is copied.
@@ -208,6 +211,12 @@ def build(out: Path, course: Course, root: Path = ROOT, scan: bool = True):
                 raise ValueError(f"{file}: {before!r} stands there {text.count(before)} times; expected once")
             (temporary / file).write_text(text.replace(before, after), encoding="utf-8")
         (temporary / "README.md").write_text(README, encoding="utf-8")
+        report = temporary / extension.REPORT
+        if example:
+            shutil.copytree(root / report.parent.name, report.parent)
+        else:
+            report.parent.mkdir()
+            report.write_text(extension.template(), encoding="utf-8")
         if scan and (found := leaks(temporary, secrets(course, root))):
             raise ValueError(f"{len(found)} statements of solutions stand in the handout: {'; '.join(found[:3])}")
         if out.exists():
@@ -238,7 +247,7 @@ def prove(folder: Path, course: Course, root: Path = ROOT) -> list[str]:
         root: of the reference.
     """
     wrong = []
-    names = [name for name, exercise in course.exercises.items() if exercise.solutions]
+    names = list(course.exercises)
     statuses = checked(folder)
     wrong += [f"{name}: the check says '{statuses.get(name)}'; expected 'not started'" for name in names
               if statuses.get(name) != "not started"]
@@ -251,7 +260,7 @@ def prove(folder: Path, course: Course, root: Path = ROOT) -> list[str]:
             filled = Path(temporary) / "filled"
             exercises = {one: dataclasses.replace(exercise, solutions=[]) if one in needed else exercise
                          for one, exercise in course.exercises.items()}
-            build(filled, Course(exercises, course.hints), root, scan=False)
+            build(filled, Course(exercises, course.hints), root, scan=False, example=name == "extension")
             now = checked(filled)
         expected = {one: "passed" if one in needed else "not started" for one in names}
         wrong += [f"with {', '.join(sorted(needed))} filled in, {one} is '{now.get(one)}'; expected '{status}'"
@@ -277,8 +286,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def run():
         course = load_course()
         build(options.out, course)
-        exercises = [one for one in course.exercises.values() if one.solutions]
-        stubs = sum(len(one.solutions) for one in exercises)
+        exercises = course.exercises
+        stubs = sum(len(one.solutions) or 1 for one in exercises.values())  # the last one is an empty report
         if not options.check:
             print(f"{options.out}: {len(exercises)} exercises, {stubs} stubs")
             return

@@ -1,6 +1,7 @@
 """Is every known mistake caught by its exercise's check, and named by its own name? Does every right variant pass?
 
-    python -m course.mutations [--exercise NAME ...] [--write] [--table docs/mutations.md] [--seeds 10]
+    python -m course.mutations [--exercise NAME ...] [--write] [--table docs/mutations.md]
+                               [--seeds 10] [--float32] [--threads 4]
 
 Each mistake is planted in the lesson's text, in memory, and the exercise's probes run on it. --write stores the
 outputs: the checks recognise mistakes by them. The exit status is 1 if a mistake survives, if two have the same
@@ -11,11 +12,12 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
 import torch
 
 from corpora.files import write_text
-from course import fingerprints
+from course import fingerprints, probes
 from course.exercises import load_course
 from course.fingerprints import SEED, Fingerprints
 from course.mistakes import Mistake, Variant, encoder, others
@@ -40,13 +42,20 @@ def fingerprints_of(exercise: str, seed: int = SEED) -> Fingerprints:
         {one.id: outputs_of(one, exercise, seed) for one in MISTAKES if one.exercise == exercise})
 
 
-def faults(exercise: str, found: Fingerprints, seed: int = SEED) -> list[str]:
-    """Return what is wrong with an exercise's check: survivors, mistakes that look alike, right variants that fail."""
-    lines = []
+def faults(exercise: str, found: Fingerprints, outputs_by_id: dict[str, Arrays], seed: int = SEED) -> list[str]:
+    """Return what is wrong with an exercise's check: survivors, mistakes that look alike, right variants that fail.
+
+    Args:
+        exercise: whose check it is.
+        found: what the check compares with.
+        outputs_by_id: what the mistakes put out. In another precision these are not quite the ones of `found`.
+        seed: of the probes.
+    """
+    lines = [] if found.right(outputs_of(None, exercise, seed)) == "" else ["the reference fails"]
     for one in MISTAKES:
         if one.exercise != exercise:
             continue
-        outputs = found.mistakes[one.id]
+        outputs = outputs_by_id[one.id]
         if found.right(outputs) is not None:
             lines.append(f"{one.id} survives: {one.title}")
         elif found.named(outputs) != [one.id]:
@@ -55,6 +64,18 @@ def faults(exercise: str, found: Fingerprints, seed: int = SEED) -> list[str]:
         if other.exercise == exercise and found.right(outputs_of(other, exercise, seed)) is None:
             lines.append(f"{other.id} is right and fails: {other.title}")
     return lines
+
+
+def faults_in_float32(exercise: str, found: Fingerprints, seed: int) -> list[str]:
+    """Run everything in float32, and compare with the outputs in float64. Returns what is wrong.
+
+    Args:
+        exercise: to try.
+        found: its outputs in float64, for the same seed.
+        seed: of the probes.
+    """
+    with mock.patch.object(probes, "PRECISION", torch.float32):
+        return faults(exercise, found, fingerprints_of(exercise, seed).mistakes, seed)
 
 
 def table(all_fingerprints: dict[str, Fingerprints]) -> str:
@@ -86,15 +107,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="store the outputs in course/checks/")
     parser.add_argument("--table", type=Path, help="write the table of mistakes there")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds to try (default: 1)")
+    parser.add_argument("--float32", action="store_true", help="also in float32: do the checks name the same mistakes?")
+    parser.add_argument("--threads", type=int, default=1, help="torch's threads (default: 1)")
     options = parser.parse_args(arguments)
-    torch.set_num_threads(1)
+    torch.set_num_threads(options.threads)
     found: dict[str, Fingerprints] = {}
     wrong: list[str] = []
     for exercise in options.exercise:
         for seed in range(SEED, SEED + options.seeds):
             one = fingerprints_of(exercise, seed)
             found.setdefault(exercise, one)
-            wrong += [f"{exercise}, seed {seed}: {line}" for line in faults(exercise, one, seed)]
+            wrong += [f"{exercise}, seed {seed}: {line}" for line in faults(exercise, one, one.mistakes, seed)]
+            if options.float32:
+                wrong += [f"{exercise}, seed {seed}, float32: {line}"
+                          for line in faults_in_float32(exercise, one, seed)]
         print(f"{exercise}: {len(found[exercise].mistakes)} mistakes", flush=True)
     for line in wrong:
         print(f"FAULT {line}")

@@ -33,7 +33,7 @@ def test_the_whole_way(tmp_path, tiny_directory):
     course = load_course()
     # The instructor: a starter, and test sets whose labels stay with the grader.
     starter = tmp_path / "starter"
-    assert "13 exercises" in run("-m", "course.handout", "--out", starter)
+    assert "14 exercises" in run("-m", "course.handout", "--out", starter)
     data, secret = tmp_path / "data", tmp_path / "secret"
     toy.write_course_files(data, train=64, dev=24, test=12)
     toy.write_course_files(secret, train=8, dev=60, test=8)
@@ -48,9 +48,10 @@ def test_the_whole_way(tmp_path, tiny_directory):
         for solution in exercise.solutions:
             file = solution.partition(":")[0]
             shutil.copy(ROOT / file, starter / file)
+    shutil.copytree(ROOT / "extension", starter / "extension", dirs_exist_ok=True)
     statuses = {result["exercise"]: result["status"] for result in
                 json.loads(run("-m", "course.check", "--json", cwd=starter))}
-    assert set(statuses.values()) == {"passed"} and len(statuses) == 13
+    assert set(statuses.values()) == {"passed"} and len(statuses) == 14
     shutil.copytree(tiny_directory, tmp_path / "weights")
     run("train_multitask.py", "--weights", tmp_path / "weights", "--data", data, "--epochs", 1, "--out", "run",
         "--no_progress", cwd=starter)

@@ -51,7 +51,8 @@ def run(path, data, weights, *flags):
 
 
 def weights_of(path, tiny_directory, deep_directory):
-    return deep_directory if any(task.options.own_layers for task in load_recipe(path).tasks.values()) else tiny_directory
+    own = any(task.options.own_layers for task in load_recipe(path).tasks.values())
+    return deep_directory if own else tiny_directory
 
 
 def data_of(path, toy_directory, larger_directory):

@@ -158,11 +158,9 @@ def grade(path: Path, course: Course, out: Path, form: str = "gradescope", trust
                 if not said and error.is_file() and not error.is_symlink():
                     with open(error, encoding="utf-8", errors="backslashreplace") as file:
                         said = file.read(2000)
-                files = {solution.partition(":")[0] for solution in course.exercises[name].solutions}
-                uses = [f"{file}:{use}" for file in sorted(files) for use in banned.get(file, [])]
-                if uses:
+                if banned[name]:
                     grades[index] = Grade(course.exercises[name], output="not allowed in this exercise: "
-                                                                         + "; ".join(uses))
+                                                                         + "; ".join(banned[name]))
                 else:
                     grades[index] = grade_one(course.exercises[name], expected[name],
                                               read_answer(given.folder / f"{name}.npz"), said, course.hints, seed)

@@ -3,6 +3,7 @@ import ast
 import shutil
 import stat
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from course.exercises import Course
@@ -11,9 +12,13 @@ from course.handout import build
 ROOMS = ("minbert", "tasks", "training")  # what students write in
 LARGEST = 20 << 20  # bytes of all files together
 MOST = 2000  # files
-BANNED = {"scaled_dot_product_attention", "multi_head_attention_forward", "MultiheadAttention", "TransformerEncoder",
-          "TransformerEncoderLayer", "Transformer"}
-BANNED_MODULES = {"transformers", "sentence_transformers"}
+# What torch has ready, and the exercises that it would do.
+BANNED = {
+    **dict.fromkeys(("scaled_dot_product_attention", "multi_head_attention_forward", "MultiheadAttention"),
+                    ("attention", "heads")),
+    **dict.fromkeys(("TransformerEncoder", "TransformerEncoderLayer", "Transformer"), ("heads", "layer", "model")),
+}
+BANNED_MODULES = {"transformers", "sentence_transformers"}  # in no exercise
 
 
 def unpack(submission: Path, folder: Path):
@@ -94,35 +99,40 @@ def assemble(submission: Path, place: Path, course: Course, root: Path):
 
 
 def shortcuts(code: Path, course: Course) -> dict[str, list[str]]:
-    """Return the uses of what students are to write themselves: file -> "line: name" each.
+    """Return the uses of what students are to write themselves, in any file: exercise -> "file:line: name" each.
 
-    code: the folder that is graded. course: names the files.
+    code: the folder that is graded. course: its exercises.
     """
-    found: dict[str, list[str]] = {}
+    uses: dict[str, list[str]] = {name: [] for name in course.exercises}
     for room in ROOMS:
         for path in sorted((code / room).rglob("*.py")):
-            file = path.relative_to(code).as_posix()
             try:
                 tree = ast.parse(path.read_text(encoding="utf-8"))
             except (SyntaxError, ValueError):
                 continue  # importing it will say so
             for node in ast.walk(tree):
-                names: set[str] = set()
-                if isinstance(node, ast.Attribute):
-                    names = {node.attr}
-                elif isinstance(node, ast.Name):
-                    names = {node.id}
-                elif isinstance(node, ast.Import | ast.ImportFrom):
-                    names = {alias.name.split(".")[0] for alias in node.names} | {
-                        alias.name.split(".")[-1] for alias in node.names}
-                    names |= {(node.module or "").split(".")[0]} if isinstance(node, ast.ImportFrom) else set()
-                banned = names & BANNED or (names & BANNED_MODULES if isinstance(node, ast.Import | ast.ImportFrom)
-                                            else set())
-                if isinstance(node, ast.Attribute) and node.attr.startswith("Adam") and isinstance(
-                        node.value, ast.Attribute) and node.value.attr == "optim":
-                    banned = {f"torch.optim.{node.attr}"}
-                line = getattr(node, "lineno", 0)
-                found_here = [f"{line}: {name}" for name in sorted(banned)]
-                if found_here:
-                    found.setdefault(file, []).extend(found_here)
-    return found
+                for name, exercises in _banned(node, list(course.exercises)).items():
+                    for exercise in set(exercises) & uses.keys():
+                        where = f"{path.relative_to(code).as_posix()}:{getattr(node, 'lineno', 0)}"
+                        uses[exercise].append(f"{where}: {name}")
+    return uses
+
+
+def _banned(node: ast.AST, every: Sequence[str]) -> dict[str, Sequence[str]]:
+    """Return the names in a node that are not allowed, with the exercises in which they are not."""
+    names: set[str] = set()
+    modules: set[str] = set()
+    if isinstance(node, ast.Attribute):
+        names = {node.attr}
+        if node.attr.startswith("Adam") and isinstance(node.value, ast.Attribute) and node.value.attr == "optim":
+            return {f"torch.optim.{node.attr}": ("adamw",)}
+    elif isinstance(node, ast.Name):
+        names = {node.id}
+    elif isinstance(node, ast.Import | ast.ImportFrom):
+        names = {alias.name.split(".")[-1] for alias in node.names}
+        modules = {alias.name.split(".")[0] for alias in node.names} if isinstance(node, ast.Import) else {
+            (node.module or "").split(".")[0]}
+        if isinstance(node, ast.ImportFrom) and node.module == "torch.optim":
+            return {f"torch.optim.{name}": ("adamw",) for name in sorted(names) if name.startswith("Adam")}
+    return ({name: BANNED[name] for name in sorted(names & BANNED.keys())}
+            | dict.fromkeys(sorted(modules & BANNED_MODULES), every))
