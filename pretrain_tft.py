@@ -22,8 +22,7 @@ from alignment.choices import EXTRACTORS, METHODS
 from corpora.files import write_json, write_text
 from corpora.pairs import LAYOUTS, write_pairs
 from tasks.options import ABLATIONS, FEATURES, SPAN_POOLINGS
-from training.choices import ENGINES, LOGS, PRECISIONS
-from training.commandline import Parser, guarded, positive, rate, run_directory
+from training.commandline import Parser, add_machine_flags, guarded, positive, rate, run_directory
 from training.recipe import Recipe, load_recipe
 from training.runs import IDENTITY, content_hash, hashes_of, model_hashes, saved_recipe
 
@@ -62,14 +61,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--steps_per_epoch", type=positive, help="instead of one pass over the corpus")
     result.add_argument("--batch_size", type=positive, help="sentence pairs in a step")
     result.add_argument("--lr", type=rate, help="of the encoder (default: the recipe's)")
-    result.add_argument("--precision", choices=PRECISIONS, help="of training (default: the fastest, by measurement)")
-    result.add_argument("--engine", choices=ENGINES, default="engine",
-                        help="plain: train with the text in minbert/ alone; engine: with its faster twin")
-    result.add_argument("--use_gpu", action="store_true", help="train on a GPU")
-    result.add_argument("--log", nargs="+", choices=LOGS, default=[], help="also write a log for these programs")
-    result.add_argument("--dry_run", action="store_true", help="check every file, try the largest batches, say what "
-                                                               "the run would cost, and stop")
-    result.add_argument("--no_progress", action="store_true", help="no progress bars")
+    add_machine_flags(result)
     return result
 
 

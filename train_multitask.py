@@ -15,8 +15,17 @@ from typing import Any
 from corpora.layouts import FORMATS
 from corpora.near import near
 from corpora.tables import decimal
-from training.choices import COMBINERS, COURSE_TASKS, ENGINES, LOGS, PRECISIONS
-from training.commandline import Parser, fraction, guarded, positive, rate, require_writable, run_directory
+from training.choices import COMBINERS, COURSE_TASKS
+from training.commandline import (
+    Parser,
+    add_machine_flags,
+    fraction,
+    guarded,
+    positive,
+    rate,
+    require_writable,
+    run_directory,
+)
 from training.recipe import USUAL_TASKS, Recipe, load_recipe
 from training.runs import recorded, saved_recipe
 
@@ -50,14 +59,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--encoder_dropout", type=fraction, help="in the encoder (default: its config.json's)")
     result.add_argument("--combine", metavar="NAME",
                         help=f"how the tasks' gradients become one: {', '.join(COMBINERS)}")
-    result.add_argument("--precision", choices=PRECISIONS, help="of training (default: the fastest, by measurement)")
-    result.add_argument("--engine", choices=ENGINES, default="engine",
-                        help="plain: train with the text in minbert/ alone; engine: with its faster twin")
-    result.add_argument("--use_gpu", action="store_true", help="train on a GPU")
-    result.add_argument("--log", nargs="+", choices=LOGS, default=[], help="also write a log for these programs")
-    result.add_argument("--dry_run", action="store_true", help="check every file, try the largest batches, say what "
-                                                               "the run would cost, and stop")
-    result.add_argument("--no_progress", action="store_true", help="no progress bars")
+    add_machine_flags(result)
     own = result.add_argument_group("a file of your own, of one task (docs/own-data.md)")
     own.add_argument("--format", choices=FORMATS, help="of the task's files")
     own.add_argument("--separator", help="between columns, where it is no tab (tsv) or comma (csv)")

@@ -36,7 +36,7 @@ FILES = ("minbert/*.py", "tasks/*.py", "training/*.py", "corpora/*.py", "report/
          "recipes/default.toml", "recipes/yi/*.toml",
          "docs/lessons/*.md", "docs/extending.md", "docs/own-data.md", "docs/reports.md", "docs/images/lesson-*",
          "examples/*.py", "train_multitask.py", "requirements.txt", "LICENSE")
-PLAIN = (("train_multitask.py", 'choices=ENGINES, default="engine"', 'choices=ENGINES, default="plain"'),)
+PLAIN = (("training/commandline.py", 'choices=ENGINES, default="engine"', 'choices=ENGINES, default="plain"'),)
 SHORTEST = 12  # characters of a statement that counts as a solution's
 README = """# Your BERT
 

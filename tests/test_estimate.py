@@ -77,14 +77,14 @@ def test_steps_take_as_long_as_they_were_rehearsed(place, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(estimate.time, "perf_counter", lambda: now[0])
     costs = []
-    rehearse, update = trainer.StageSteps.rehearse, estimate.update_seconds
+    rehearse = trainer.StageSteps.rehearse
 
     def slow(self, number):
         rehearse(self, number)
         now[0] += 2.0
 
     monkeypatch.setattr(trainer.StageSteps, "rehearse", slow)
-    monkeypatch.setattr(estimate, "update_seconds", lambda *arguments: update(*arguments) + 0.5)
+    monkeypatch.setattr(estimate.Update, "seconds", lambda self: 0.5)
     monkeypatch.setattr(trainer.Trainer, "_evaluation_seconds", lambda self, stage: 3.0)
     made = trainer.estimate
     monkeypatch.setattr(trainer, "estimate", lambda *arguments: costs.append(made(*arguments)) or costs[-1])

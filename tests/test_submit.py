@@ -82,6 +82,28 @@ RULES = [
     ("sts-dev-output.csv", lambda lines: [*lines[:-1], lines[-1].split(",")[0] + ", inf "], "expected a finite number"),
     ("sts-dev-output.csv", lambda lines: [*lines[:-1], lines[-1].split(",")[0] + ", 1e999 "], "expected a finite"),
     ("sst-dev-output.csv", lambda lines: [*lines[:-1], lines[-1].split(",")[0] + ", good "], "prediction is 'good'"),
+    ("sst-dev-output.csv", lambda lines: lines[1:], "csv:1: the header is ids-sst-dev-00000 , 2 $; the course writes"),
+    ("sst-dev-output.csv", lambda lines: [lines[0], *lines], "csv:2: prediction is 'Predicted_Sentiment'"),
+    ("sst-dev-output.csv", lambda lines: [line.replace(",", ";") for line in lines], "csv:2: found ids-sst-dev-00000 ;"),
+    ("sst-dev-output.csv", lambda lines: [*lines[:3], "", *lines[3:]], "csv:4: found $; expected <id> , <value>"),
+    ("sst-dev-output.csv", lambda lines: [*lines[:4], "<<<<<<< HEAD", *lines[4:]], "csv:5: found <<<<<<< HEAD$"),
+    ("sst-dev-output.csv", lambda lines: ["<!DOCTYPE html>", "<html>"], "csv:1: the header is <!DOCTYPE html>$"),
+    ("sst-dev-output.csv", lambda lines: [line.split(",")[0] for line in lines], "csv:2: found ids-sst-dev-00000 $"),
+    ("sst-dev-output.csv", lambda lines: [lines[0], *(f"{n} , {line}" for n, line in enumerate(lines[1:]))],
+     "40 ids are not in the dev data (0 , ids-sst-dev-00000, "),
+    ("sst-dev-output.csv", lambda lines: [lines[0], *(f'"{line.split(" ,")[0]}" ,{line.split(",")[1]}'
+                                                      for line in lines[1:])], "40 ids are not in the dev data"),
+    ("sst-dev-output.csv", lambda lines: [lines[0], *(" , ".join(line.strip().split(" , ")[::-1])
+                                                      for line in lines[1:])], "csv:2: prediction is 'ids-sst-"),
+    ("sst-dev-output.csv", lambda lines: [*lines[:-1], lines[-1].split(",")[0] + ",  "], "csv:41: found ids-sst-dev-"),
+    ("sst-dev-output.csv", lambda lines: [*lines[:-1], lines[-1].split(",")[0] + ", tensor(1) "],
+     "csv:41: prediction is 'tensor(1)'; expected a finite number"),
+    ("para-dev-output.csv", lambda lines: [*lines[:-1], lines[-1].split(",")[0] + ", True "],
+     "csv:41: prediction is 'True'; expected a finite number"),
+    ("para-dev-output.csv", lambda lines: [*lines[:-1], lines[-1].split(",")[0] + ", 2 "],
+     "csv:41: prediction is 2; expected a class from 0 to 1"),
+    ("sts-dev-output.csv", lambda lines: [*lines[:-1], lines[-1].split(",")[0] + ", 2,5 "],
+     "1 ids are not in the dev data (sts-dev-00024 , 2)"),
 ]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from corpora.messages import error_line, printable
 from corpora.processes import end_with
+from training.choices import ENGINES, LOGS, PRECISIONS
 from training.progress import Interrupted
 from training.recipe import Recipe
 
@@ -86,6 +87,18 @@ def rate(text: str) -> float:
     if not 0 <= value < 10:
         raise argparse.ArgumentTypeError(f"{text}: expected a learning rate from 0 to 10")
     return value
+
+
+def add_machine_flags(parser: argparse.ArgumentParser):
+    """Add the flags of both programs that say on what, and how, a run computes and reports."""
+    parser.add_argument("--precision", choices=PRECISIONS, help="of training (default: the fastest, by measurement)")
+    parser.add_argument("--engine", choices=ENGINES, default="engine",
+                        help="plain: train with the text in minbert/ alone; engine: with its faster twin")
+    parser.add_argument("--use_gpu", action="store_true", help="train on a GPU")
+    parser.add_argument("--log", nargs="+", choices=LOGS, default=[], help="also write a log for these programs")
+    parser.add_argument("--dry_run", action="store_true", help="check every file, try the largest batches, say what "
+                                                               "the run would cost, and stop")
+    parser.add_argument("--no_progress", action="store_true", help="no progress bars")
 
 
 def require_writable(path: Path):

@@ -20,7 +20,9 @@ from training.step import StageSteps
 
 PATIENCE = 3.0  # seconds for a stage's rehearsal
 POSITIONS = 12  # steps that are rehearsed, if there is time
-TRIAL = 1 << 20  # numbers of the parameter on which the update is timed
+TRIAL = 1 << 23  # numbers of the parameter on which the update is timed
+GAPS = 1.0  # of the memory that steps work in: it grew by 0.5 to 1.4 of itself in some hundred steps
+REPORT = 50.0  # megabytes of the library that draws it
 SHORT = 20  # steps: a stage that is no longer is over before it is estimated
 
 
@@ -46,8 +48,8 @@ class Cost:
                 f"for dev after each of {epochs}), peak memory about {self.peak_mb:,.0f} MB")
 
 
-def update_seconds(steps: StageSteps, engine: Engine, stage: Stage, device: torch.device) -> float:
-    """Time the optimizer's update of all the stage's parameters, by that of one parameter of a million numbers.
+class Update:
+    """Time the optimizer's update of all the stage's parameters, by that of one parameter, too large for a cache.
 
     Args:
         steps: knows the parameters.
@@ -55,21 +57,45 @@ def update_seconds(steps: StageSteps, engine: Engine, stage: Stage, device: torc
         stage: sets it.
         device: where.
     """
-    parameter = nn.Parameter(torch.zeros(TRIAL // 1024, 1024, device=device))
-    parameter.grad = torch.ones_like(parameter)
-    group = {"params": [parameter], "lr": 0.0, "weight_decay": 0.0}
-    optimizer, _ = engine.optimizer([group], stage.optimizer, 1, device)
-    times = []
-    for _ in range(4):
+
+    def __init__(self, steps: StageSteps, engine: Engine, stage: Stage, device: torch.device):
+        self.engine, self.share = engine, steps.trained_numbers() / TRIAL
+        parameter = nn.Parameter(torch.zeros(TRIAL // 1024, 1024, device=device))
+        parameter.grad = torch.ones_like(parameter)
+        group = {"params": [parameter], "lr": 0.0, "weight_decay": 0.0}
+        self.optimizer, _ = engine.optimizer([group], stage.optimizer, 1, device)
+        self.seconds()  # the first one makes the moments
+
+    def seconds(self) -> float:
+        """Take an update, and return its time."""
         before = time.perf_counter()
-        engine.step(optimizer, 1.0)
-        if device.type == "cuda":
+        self.engine.step(self.optimizer, 1.0)
+        if self.optimizer.param_groups[0]["params"][0].is_cuda:
             torch.cuda.synchronize()
-        times.append(time.perf_counter() - before)
-    return min(times[1:]) * steps.trained_numbers() / TRIAL
+        return (time.perf_counter() - before) * self.share
 
 
-def estimate(steps: StageSteps, engine: Engine, stage: Stage, device: torch.device, done: int,
+def peak_of_run(steps: StageSteps, device: torch.device, done: int, resting: float, rehearsed: float) -> float:
+    """Return the most memory that a run will hold, in megabytes, from what its rehearsal held.
+
+    Args:
+        steps: of the stage.
+        device: on a CPU, states are copied while they are saved, blocks of many sizes leave gaps between them, and the
+            report is drawn by the same process.
+        done: steps that were taken before: the optimizer's moments are there.
+        resting: the process before the first step, with model and data.
+        rehearsed: the process after the rehearsal.
+    """
+    weights = 4 * steps.trained_numbers() / 2**20
+    moments = 2 * weights  # the optimizer makes them at its first step
+    total = rehearsed + (0 if done else moments)
+    if device.type == "cpu":
+        total += GAPS * max(0.0, rehearsed - resting) + 1.5 * moments + (weights if steps.stage.keep == "best" else 0)
+        total += REPORT
+    return total
+
+
+def estimate(steps: StageSteps, engine: Engine, stage: Stage, device: torch.device, done: int, resting: float,
              evaluate: Callable[[], float], patience: float = PATIENCE) -> Cost:
     """Measure what the rest of a stage will cost.
 
@@ -77,24 +103,25 @@ def estimate(steps: StageSteps, engine: Engine, stage: Stage, device: torch.devi
         steps: of the stage. Its longest batches were tried.
         engine, stage, device: what computes, and how.
         done: steps that were taken before.
+        resting: megabytes of the process before its first step.
         evaluate: returns the seconds of an evaluation on dev.
         patience: seconds for the rehearsal.
     """
     positions = np.random.default_rng(0).permutation(np.linspace(done, steps.total - 1, POSITIONS).astype(int))
     times: list[float] = []
     started = time.perf_counter()
-    for index, position in enumerate([positions[0], *positions]):
+    steps.rehearse(int(positions[0]))  # warms up
+    update = Update(steps, engine, stage, device)
+    for index, position in enumerate(positions):
         before = time.perf_counter()
         steps.rehearse(int(position))
         if device.type == "cuda":
             torch.cuda.synchronize()
-        if index:  # the first one warms up
-            times.append(time.perf_counter() - before)
-        if index >= 3 and time.perf_counter() - started > patience:
+        gradient = time.perf_counter() - before
+        times.append(gradient + update.seconds())  # in turn, as in a step: each finds the caches full of the other
+        if index >= 2 and time.perf_counter() - started > patience:
             break
-    moments = 2 * 4 * steps.trained_numbers() / 2**20  # the optimizer makes them at its first step
-    # On a CPU, a saved state is copied once more: the parameters and both moments.
-    later = (0 if done else moments) + (1.5 * moments if device.type == "cpu" else 0)
     left = steps.total - done
-    return Cost(left, float(np.mean(times)) + update_seconds(steps, engine, stage, device), evaluate(),
-                -(-left // steps.per_epoch), peak_memory() + later)
+    rehearsed = peak_memory() - 4 * 4 * TRIAL / 2**20  # without the trial's parameter, gradient and moments
+    return Cost(left, float(np.mean(times)), evaluate(), -(-left // steps.per_epoch),
+                peak_of_run(steps, device, done, resting, rehearsed))

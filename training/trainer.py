@@ -25,6 +25,7 @@ from training.engines import Engine
 from training.estimate import PATIENCE, SHORT, Cost, estimate
 from training.evaluate import measure, one_score, predict, selection_score, table
 from training.logs import Log, flatten, open_logs
+from training.memory import peak_memory
 from training.progress import Interrupted, Progress, interruptions
 from training.recipe import Recipe, Stage
 from training.step import StageSteps, StepState
@@ -106,6 +107,7 @@ class Trainer:
         self.state = TrainerState()
         self.log_path = self.directory / "metrics.jsonl"
         self.log_names, self.logs = logs, list[Log]()
+        self.resting_memory = peak_memory()
 
     # ---- the run -----------------------------------------------------------------------------------------------------
 
@@ -159,11 +161,15 @@ class Trainer:
                 total += self._estimate(stage, steps, 3 * PATIENCE).seconds
         self.say(f"in all about {in_words(total)}, on {self.device}; nothing was trained")
 
+    def _title(self, stage: Stage) -> str:
+        """Name the stage that is being trained."""
+        return stage.name or f"stage {self.state.stage + 1}"
+
     def _begin(self, stage: Stage) -> StageSteps | None:
         """Get ready for a stage. Returns what takes its steps, or None if there is nothing to train in it."""
         state = self.state
         tasks = {name: self.model.tasks_by_name()[name] for name in stage.tasks}
-        title = stage.name or f"stage {state.stage + 1}"
+        title = self._title(stage)
         trained = [name for name in stage.tasks
                    if stage.trainable != "heads" or next(tasks[name].parameters(), None) is not None]
         for name in stage.tasks:
@@ -191,9 +197,9 @@ class Trainer:
 
     def _estimate(self, stage: Stage, steps: StageSteps, patience: float) -> Cost:
         """Measure and say what the rest of the stage will cost. patience: seconds for its rehearsal."""
-        cost = estimate(steps, self.engine, stage, self.device, self.state.step,
+        cost = estimate(steps, self.engine, stage, self.device, self.state.step, self.resting_memory,
                         lambda: self._evaluation_seconds(stage), patience)
-        self.say(f"{stage.name or f'stage {self.state.stage + 1}'}: {cost.line()}")
+        self.say(f"{self._title(stage)}: {cost.line()}")
         return cost
 
     def _evaluation_seconds(self, stage: Stage) -> float:
@@ -210,7 +216,7 @@ class Trainer:
 
     def _train_stage(self, stage: Stage, tensors: dict[str, torch.Tensor]):
         state = self.state
-        title = stage.name or f"stage {state.stage + 1}"
+        title = self._title(stage)
         scored = {name: self.model.tasks_by_name()[name] for name in self.recipe.scored(stage.tasks)}
         steps = self._begin(stage)
         if steps is None:
