@@ -27,10 +27,9 @@ from minbert.weights import load_encoder
 from tasks.task import Task
 from training.data import TaskData, load_data
 from training.engines import make_engine
-from training.program import build_model
+from training.model import MultitaskModel, build_model
 from training.recipe import Recipe, Stage, load_recipe
 from training.step import StageSteps, StepState
-from training.trainer import MultitaskModel
 
 RECIPE = Path(__file__).resolve().parent.parent / "recipes" / "default.toml"
 TASKS = ("sst", "para", "sts")

@@ -27,7 +27,7 @@ from minbert.pretrained import DEFAULT, fetch
 from minbert.tokenizer import BertTokenizer
 from training.data import TaskData
 from training.engines import make_engine
-from training.program import build_model
+from training.model import build_model
 from training.recipe import Stage, load_recipe
 from training.step import StageSteps, StepState
 

@@ -22,16 +22,18 @@ class Example:
     sentences: tuple[str, ...]
     label: float | None = None  # a class (whole number) or a score; None where the file has none
     ids: tuple[Sequence[int], ...] = ()  # each sentence's token ids, without [CLS] and [SEP]; a task fills them in
+    answer: Sequence[float] = ()  # what a teacher says: the classes' probabilities, or a score
 
     def to_list(self) -> list:
         """Return what JSON can write."""
-        return [self.id, self.sentences, self.label, [list(ids) for ids in self.ids]]
+        return [self.id, self.sentences, self.label, [list(ids) for ids in self.ids], list(self.answer)]
 
     @classmethod
     def from_list(cls, values: list) -> "Example":
         """Make an example from the result of `to_list`."""
-        identifier, sentences, label, ids = values
-        return cls(identifier, tuple(sentences), label, tuple(array("i", numbers) for numbers in ids))
+        identifier, sentences, label, ids, answer = values
+        return cls(identifier, tuple(sentences), label, tuple(array("i", numbers) for numbers in ids),
+                   array("f", answer))
 
 
 def example_list(on_disk: bool) -> list[Example] | DiskList:

@@ -28,6 +28,7 @@ SEVERAL_OUTPUTS = ("cross_entropy", "bins")  # losses whose head gives more than
 TRIPLET_OBJECTIVES = ("triplet", "contrastive")
 ABLATIONS = ("full", "sentence_only", "three_way", "binary")
 FEATURES = ("full", "simple")
+TEACHER_WEIGHT = 0.5
 EXEMPLAR_HEADS = ("exemplars", "nearest")
 RANDOM_SOURCES = ("all", "aligned")
 
@@ -81,7 +82,8 @@ class TaskOptions:
     """Hold what every task can be told.
 
     >>> TaskOptions(pooling="max").filled(max_length=64, dropout=0.1)
-    TaskOptions(max_length=64, dropout=0.1, pooling='max', new_layers=0, own_layers=0)
+    TaskOptions(max_length=64, dropout=0.1, pooling='max', new_layers=0, own_layers=0, teacher='',
+                teacher_weight=0.5)
     """
 
     sentences: ClassVar[tuple[str, ...]] = ()  # columns of a file of one's own; empty: the task has formats of its own
@@ -92,6 +94,8 @@ class TaskOptions:
     pooling: str = "mean"  # token vectors -> sentence vector
     new_layers: int = 0  # transformer layers of the task's own on top of the encoder
     own_layers: int = 0  # how many of the encoder's top layers the task has copies of; they learn at the encoder's rate
+    teacher: str = ""  # folder of a finished run: its answers are labels too (knowledge distillation)
+    teacher_weight: float = TEACHER_WEIGHT  # their share of the loss
 
     def __post_init__(self):
         require_one_of("pooling", self.pooling, self.poolings())
@@ -101,6 +105,16 @@ class TaskOptions:
             require(0 <= self.dropout < 1, f"dropout is {self.dropout!r}; expected 0 <= p < 1")
         require_between("new_layers", self.new_layers, 0, 100)
         require_between("own_layers", self.own_layers, 0, 100)
+        require(not self.teacher or self.learns_from_answers,
+                "teacher: needs a loss against answers: cross_entropy, or mse and l1 of a similarity")
+        require(0 < self.teacher_weight <= 1, f"teacher_weight is {self.teacher_weight!r}; expected above 0, at most 1")
+        require(bool(self.teacher) or self.teacher_weight == TEACHER_WEIGHT,
+                "teacher_weight has no effect without a teacher")
+
+    @property
+    def learns_from_answers(self) -> bool:
+        """Tell whether the loss can compare with a teacher's answers in place of labels."""
+        return False
 
     @classmethod
     def poolings(cls) -> tuple[str, ...]:
@@ -137,6 +151,11 @@ class SentimentOptions(TaskOptions):
                 f"head '{self.head}' compares vectors of the frozen encoder; new_layers, own_layers and pooling "
                 "'attentive' would change them")
         require(0 <= self.label_smoothing < 1, f"label_smoothing is {self.label_smoothing!r}; expected 0 to below 1")
+
+    @property
+    def learns_from_answers(self) -> bool:
+        """Tell whether the loss can compare with a teacher's probabilities."""
+        return self.head not in EXEMPLAR_HEADS
 
 
 @dataclass
@@ -198,6 +217,11 @@ class PairOptions(TaskOptions):
     def two_classes(self) -> bool:
         """Tell whether the question has two classes."""
         return self.classes == 2
+
+    @property
+    def learns_from_answers(self) -> bool:
+        """Tell whether the loss can compare with a teacher's probabilities, or scores."""
+        return self.loss == "cross_entropy" or (self.classes is None and self.loss in ("mse", "l1"))
 
     @property
     def cosine_logit(self) -> bool:

@@ -192,8 +192,8 @@ class Phrases(Task):
             source_phrases, target_phrases = (
                 sorted({tuple(span) for span in values[name]} | {a[2 * side:2 * side + 2] for a in alignments})
                 for side, name in enumerate(("source_phrases", "target_phrases")))
-            examples.append(PhraseExample(str(row.line), tuple(" ".join(side) for side in words), 1, (), words,
-                                          alignments, (source_phrases, target_phrases)))
+            examples.append(PhraseExample(str(row.line), tuple(" ".join(side) for side in words), 1, words=words,
+                                          alignments=alignments, phrases=(source_phrases, target_phrases)))
         if len(examples) < 2:
             raise ValueError(f"{path}: {len(examples)} pairs with aligned phrases; expected two or more, since a "
                              "random sentence must be another's")

@@ -38,11 +38,12 @@ class Batch:
     tokens: TokenBatch  # where each sentence is a sequence: first all first sentences, then all second ones, ...
     labels: Tensor | None  # [B]
     groups: Tensor  # [sequences]: equal numbers for equal sequences
+    answers: Tensor | None = None  # of a teacher: probabilities [B, C], or scores [B]
 
     def to(self, device: torch.device) -> "Batch":
         """Copy the batch to a device."""
         return Batch(self.tokens.to(device), None if self.labels is None else self.labels.to(device),
-                     self.groups.to(device))
+                     self.groups.to(device), None if self.answers is None else self.answers.to(device))
 
 
 @dataclass
@@ -246,7 +247,11 @@ class Task(nn.Module):
         if examples[0].label is not None:
             labels = torch.tensor([example.label for example in examples],
                                   dtype=torch.float32 if self.classes is None else torch.int64)
-        return Batch(TokenBatch.from_sequences(sequences, self.tokenizer.pad_id), labels, torch.tensor(groups))
+        answers = None
+        if len(examples[0].answer):
+            answers = torch.tensor([list(example.answer) for example in examples])
+            answers = answers.squeeze(1) if self.classes is None else answers
+        return Batch(TokenBatch.from_sequences(sequences, self.tokenizer.pad_id), labels, torch.tensor(groups), answers)
 
     # ---- batch -> outputs -> loss, predictions -----------------------------------------------------------------------
 
@@ -270,6 +275,21 @@ class Task(nn.Module):
     def criterion(self, outputs: Any, batch: Any) -> Tensor:
         """Compute the loss, a mean over this batch's own rows, and add the penalty."""
         raise NotImplementedError
+
+    def against_labels_and_answers(self, batch: Batch, loss: Callable[[Tensor], Tensor]) -> Tensor:
+        """Compute a loss against the labels, or the mean of it and of that against a teacher's answers.
+
+        This is knowledge distillation (Hinton et al. 2015, section 2, at temperature 1).
+
+        Args:
+            batch: has labels, and perhaps answers.
+            loss: of labels [B], of probabilities [B, C], or of scores [B].
+        """
+        assert batch.labels is not None
+        if batch.answers is None:
+            return loss(batch.labels)
+        weight = self.options.teacher_weight
+        return (1 - weight) * loss(batch.labels) + weight * loss(batch.answers)
 
     def loss(self, encoder: BertModel, batch: Any) -> Tensor:
         """Compute the loss of a batch."""

@@ -8,7 +8,7 @@ import torch
 from conftest import DEEP, ROOT
 
 from minbert.bert import BertModel
-from training.program import build_model
+from training.model import build_model
 from training.recipe import load_recipe, parse_recipe, recipe_to_toml
 
 STAGE = {"tasks": ["sst"]}

@@ -21,7 +21,7 @@ from tasks.leaderboard import overall_score, read_predictions
 from tasks.options import CLASS_LOSSES, PARTS, POOLINGS, SCORE_LOSSES
 from tasks.registry import TASKS
 from tasks.task import Outputs
-from training.program import build_model
+from training.model import build_model
 from training.recipe import parse_recipe
 
 FILES = {"sentiment": "ids-sst", "paraphrase": "quora", "similarity": "sts"}

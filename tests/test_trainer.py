@@ -17,8 +17,9 @@ from training.choices import COMBINERS
 from training.data import load_data, sample
 from training.engines import make_engine
 from training.evaluate import conflicts, predict
+from training.model import build_model
 from training.parameters import freeze, layer_of, optimizer_groups
-from training.program import build_model, set_encoder_dropout
+from training.program import set_encoder_dropout
 from training.recipe import parse_recipe
 from training.schedules import rate_factor
 from training.seeds import seed_of

@@ -22,15 +22,12 @@ from corpora.examples import Example
 from corpora.files import write_json, write_text
 from corpora.predictions import Prediction, save_predictions
 from minbert.bert import BertModel
-from minbert.config import BertConfig, SentenceSettings
+from minbert.config import SentenceSettings
 from minbert.pretrained import cache_directory, fetch
 from minbert.tokenizer import BertTokenizer
-from minbert.weights import export, load_encoder, make_encoder
-from tasks.heads import Trunk
+from minbert.weights import export, load_encoder
 from tasks.leaderboard import FORMULAS
-from tasks.pair import PairTask
 from tasks.phrases import Phrases
-from tasks.registry import make_task
 from training import checkpoint
 from training.attention import attention_of
 from training.baselines import baselines
@@ -40,35 +37,11 @@ from training.distributed import join
 from training.engines import make_engine
 from training.evaluate import Metric, answers, conflicts, measure, one_score, predict, table
 from training.memory import peak_memory
+from training.model import build_model, load_run
 from training.recipe import Recipe
 from training.runs import check_identity, content_hash, environment, hashes_of, model_hashes, only_process
-from training.seeds import seed_of
-from training.trainer import MultitaskModel, Trainer
-
-
-def build_model(recipe: Recipe, config: BertConfig, encoder: BertModel, tokenizer: BertTokenizer) -> MultitaskModel:
-    """Put the recipe's tasks on an encoder. Heads are drawn from the recipe's seed.
-
-    Args:
-        recipe: names the tasks and their options.
-        config, encoder, tokenizer: of one model.
-    """
-    torch.manual_seed(seed_of(recipe.seed, "heads"))
-    tasks = {}
-    for name, settings in recipe.tasks.items():
-        options = settings.options.filled(recipe.max_length, recipe.hidden_dropout_prob)
-        tasks[name] = make_task(settings.kind, name, tokenizer, config, options)
-        tasks[name].cmu_predictions = settings.format == "cmu"
-        tasks[name].take_layers(encoder)
-    for members in recipe.trunks().values():
-        sharing = [task for name, task in tasks.items() if name in members and isinstance(task, PairTask)]
-        trunk = Trunk(sharing[0].features, config.hidden_size, sharing[0].dropout.p)
-        for task in sharing:
-            task.share(trunk)
-    for name, settings in recipe.tasks.items():
-        if settings.model_of:
-            tasks[name]._modules = tasks[settings.model_of]._modules  # one head, for both
-    return MultitaskModel(encoder, tasks)
+from training.teacher import WEIGHTS, teach, teachers_of
+from training.trainer import Trainer
 
 
 def _with_context(examples: Sequence[Example], answered: dict[str, np.ndarray]) -> list[Prediction]:
@@ -184,6 +157,8 @@ class Program:
         """Train the recipe and save the result. text: of training.runs.saved_recipe."""
         model_directory, encoder, tokenizer = self._start()
         self.identity = {"data": self._data_hashes(), "weights": model_hashes(model_directory)}
+        if teachers := teachers_of(self.recipe):
+            self.identity["teachers"] = hashes_of([Path(teacher) / WEIGHTS for teacher in teachers])
         if self.world.first:
             check_identity(self.directory, self.identity)
             write_text(self.directory / "recipe.toml", text)
@@ -221,6 +196,7 @@ class Program:
             set_encoder_dropout(encoder, self.recipe.encoder_dropout)
         self.model = build_model(self.recipe, encoder.config, encoder, tokenizer)
         self.data = load_data(self.model.tasks_by_name(), self.recipe, self.data_directory, self.limit, self.say)
+        teach(self.model.tasks_by_name(), self.recipe, self.data, self.engine, self.device, self.world, self.say)
         return model_directory, encoder, tokenizer
 
     def sentence_settings(self) -> SentenceSettings:
@@ -256,15 +232,10 @@ class Program:
 
     def evaluate_checkpoint(self, weights: Path, folder: Path):
         """Load a run's weights instead of training. The folder's encoder/ gives shape and vocabulary."""
-        config = BertConfig.load(folder / "encoder" / "config.json")
-        tokenizer = BertTokenizer.load(folder / "encoder")
-        encoder = make_encoder(config, self.engine.model)
-        self.model = build_model(self.recipe, config, encoder, tokenizer)
-        checkpoint.load_model(weights, self.model)
-        self.model.to(self.device)
+        self.model = load_run(self.recipe, folder, weights, self.engine.model).to(self.device)
         self.data = load_data(self.model.tasks_by_name(), self.recipe, self.data_directory, self.limit, self.say,
                               splits=("dev", "test"))
-        self.engine.use("float32", encoder)
+        self.engine.use("float32", self.model.encoder)
         self.training_seconds = 0.0
         self.identity = {"data": self._data_hashes(), "weights": {weights.name: content_hash(weights)}}
         self.trainer = None

@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from corpora.messages import in_words
-from minbert.bert import BertModel
 from tasks.task import Task
 from training import checkpoint
 from training.data import TaskData, sample
@@ -26,33 +24,13 @@ from training.estimate import PATIENCE, SHORT, Cost, estimate
 from training.evaluate import measure, one_score, predict, selection_score, table
 from training.logs import Log, flatten, open_logs
 from training.memory import peak_memory
+from training.model import MultitaskModel
 from training.progress import Interrupted, Progress, interruptions
 from training.recipe import Recipe, Stage
 from training.step import StageSteps, StepState
 
 EVALUATED = 256  # dev examples by which the time of an evaluation is estimated
 SAVE_EVERY = 120.0  # seconds between saved states within an epoch
-
-
-class MultitaskModel(nn.Module):
-    """Hold one encoder, and the tasks with their heads. Parameters are called `encoder.*` and `tasks.<name>.*`.
-
-    Raises:
-        ValueError: a task has the name of an attribute of torch.nn.ModuleDict.
-    """
-
-    def __init__(self, encoder: BertModel, tasks: dict[str, Task]):
-        super().__init__()
-        self.encoder = encoder
-        for name in tasks:
-            if hasattr(nn.ModuleDict(), name):
-                raise ValueError(f"a task is called '{name}', a name that torch uses; expected another, such as "
-                                 f"'{name}_1'")
-        self.tasks = nn.ModuleDict(tasks)
-
-    def tasks_by_name(self) -> dict[str, Task]:
-        """Return the tasks."""
-        return dict(self.tasks.items())  # type: ignore[arg-type]
 
 
 @dataclass

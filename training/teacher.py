@@ -1,0 +1,129 @@
+"""Knowledge distillation: a finished run answers the training examples of another, and its answers are labels too.
+
+The teacher says more than a label does: how sure it is, and which wrong class is the next best (Hinton et al. 2015,
+section 2). It answers each example once; its answers are kept in the cache, and so are those of an interrupted call.
+"""
+import hashlib
+import io
+from array import array
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from corpora.examples import Example
+from corpora.files import write_atomically
+from minbert.pretrained import cache_directory
+from tasks.task import Task
+from training.data import TaskData
+from training.distributed import World
+from training.engines import Engine
+from training.evaluate import answers
+from training.model import MultitaskModel, load_run
+from training.recipe import Recipe, TaskRecipe, load_recipe
+from training.runs import content_hash
+
+WEIGHTS = "model.safetensors"  # of a finished run
+CHUNK = 8192  # examples that are answered, and kept, at a time
+
+
+def teachers_of(recipe: Recipe) -> list[str]:
+    """Return the folders of the recipe's teachers, each once."""
+    return list(dict.fromkeys(task.options.teacher for task in recipe.tasks.values() if task.options.teacher))
+
+
+def load_teacher(folder: Path, engine: Engine) -> tuple[Recipe, MultitaskModel]:
+    """Read a finished run. Raise ValueError if there is none."""
+    for name in ("results.json", "recipe.toml", WEIGHTS, "encoder"):
+        if not (folder / name).exists():
+            raise ValueError(f"teacher {folder}: has no {name}; expected the folder of a finished run")
+    recipe = load_recipe(folder / "recipe.toml")
+    with torch.random.fork_rng():  # building heads seeds torch; the student's own draws do not change by it
+        return recipe, load_run(recipe, folder, folder / WEIGHTS, engine.model)
+
+
+def teacher_task(student: Task, settings: TaskRecipe, folder: Path, teacher: Recipe, model: MultitaskModel) -> Task:
+    """Return the teacher's task that answers for one of the student's. Raise ValueError if there is none.
+
+    Args:
+        student: a task. What is further training data of another may be answered by that one's.
+        settings: of the student's task.
+        folder, teacher, model: the teacher's.
+    """
+    for name in filter(None, (student.name, settings.model_of)):
+        if name in teacher.tasks and teacher.tasks[name].kind == settings.kind:
+            task = model.tasks_by_name()[name]
+            if task.classes != student.classes:
+                raise ValueError(f"teacher {folder}: its task '{name}' has {task.classes} classes; expected "
+                                 f"{student.classes}")
+            return task
+    raise ValueError(f"teacher {folder}: has no task '{student.name}' of kind '{settings.kind}'; its tasks: "
+                     f"{', '.join(teacher.tasks)}")
+
+
+def _write_array(path: Path, values: np.ndarray):
+    buffer = io.BytesIO()  # np.save would change the name of a file that is not called .npy
+    np.save(buffer, values, allow_pickle=False)
+    write_atomically(path, lambda place: place.write_bytes(buffer.getvalue()))
+
+
+def kept_answers(task: Task, model: MultitaskModel, examples: Sequence[Example], weights_hash: str,
+                 device: torch.device, world: World, say: Callable[[str], None]) -> np.ndarray:
+    """Return a teacher's answers, [examples, classes] or [examples, 1], from the cache where they are there.
+
+    Args:
+        task, model: the teacher's.
+        examples: to answer.
+        weights_hash: of the teacher.
+        device: where it computes.
+        world: the processes; they take turns.
+        say: prints a line.
+    """
+    parts = []
+    for start in range(0, len(examples), CHUNK):
+        # The teacher cuts and numbers the text itself.
+        copies = [Example(example.id, example.sentences, example.label) for example in examples[start:start + CHUNK]]
+        text = "\0".join(sentence for copy in copies for sentence in (*copy.sentences, ""))
+        key = hashlib.sha256(f"{weights_hash}/{task.name}/{text}".encode()).hexdigest()
+        path = cache_directory() / "answers" / f"{key}.npy"
+        if not path.exists():
+            task.tokenize(copies)
+            given = answers(task, model.encoder, copies, device, world)
+            values = given["probabilities"] if task.classes is not None else given["prediction"][:, None]
+            if world.first:
+                _write_array(path, values.astype(np.float32))
+            say(f"  {min(start + CHUNK, len(examples)):,} of {len(examples):,} examples of task {task.name} answered")
+            world.wait()
+        parts.append(np.load(path, allow_pickle=False))
+    return np.concatenate(parts)
+
+
+def teach(tasks: dict[str, Task], recipe: Recipe, data: dict[str, TaskData], engine: Engine, device: torch.device,
+          world: World, say: Callable[[str], None]):
+    """Give the training examples of every task that has a teacher the teacher's answers.
+
+    Args:
+        tasks: the student's, by name.
+        recipe: the student's.
+        data: the student's. Its training examples get their `answer`.
+        engine: computes.
+        device: where.
+        world: the processes.
+        say: prints a line.
+    """
+    for folder in teachers_of(recipe):
+        teacher, model = load_teacher(Path(folder), engine)
+        model.to(device)
+        engine.use("float32", model.encoder)
+        weights_hash = content_hash(Path(folder) / WEIGHTS)
+        for name, student in tasks.items():
+            if recipe.tasks[name].options.teacher != folder:
+                continue
+            say(f"task {name}: {folder} is the teacher")
+            task = teacher_task(student, recipe.tasks[name], Path(folder), teacher, model)
+            train = data[name].train
+            for index, answer in enumerate(kept_answers(task, model, train, weights_hash, device, world, say).tolist()):
+                example = train[index]
+                example.answer = array("f", answer)
+                train[index] = example  # type: ignore[index]  # an example of a list on disk has to be put back
