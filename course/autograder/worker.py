@@ -5,6 +5,7 @@
 It writes OUT/<exercise>.npz with the outputs, or OUT/<exercise>.error with what went wrong. Nothing that the code
 prints is read. The standard library, torch and numpy are all that it imports besides the student's code.
 """
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 
 NAME = "course_probes"
+IMPORTED = "imported"  # sandbox.py looks for it
 BANNED_FUNCTIONS = ("scaled_dot_product_attention", "multi_head_attention_forward")
 BANNED_CLASSES = ("MultiheadAttention", "Transformer", "TransformerEncoder", "TransformerEncoderLayer",
                   "TransformerDecoder", "TransformerDecoderLayer")
@@ -66,6 +68,10 @@ def main():
     probes = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(probes)
     sys.path.insert(0, os.getcwd())
+    # Whoever hangs or ends the process here does so in every exercise: the grader need not try them all.
+    with contextlib.suppress(BaseException):  # each exercise says it
+        importlib.import_module("course.adapters")
+    (Path(out) / IMPORTED).touch()
     for exercise in exercises:
         target = Path(out) / exercise
         try:
