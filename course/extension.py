@@ -73,8 +73,9 @@ def read_runs(folder: Path) -> list[Measured]:
             recipe = tomllib.loads((path.parent / "recipe.toml").read_text(encoding="utf-8"))
             group = groups.setdefault(path.parent.parent.name, Measured(path.parent.parent.name, recipe))
             group.overall[int(results["seed"])] = score_of(results)
-        except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
-            raise ValueError(f"{path.parent}: {type(error).__name__}: {error}; expected results.json and recipe.toml "
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError) as error:
+            said = (str(error).splitlines() or [""])[0]
+            raise ValueError(f"{path.parent}: {type(error).__name__}: {said}; expected results.json and recipe.toml "
                              "of a finished run") from None
     return list(groups.values())
 

@@ -4,6 +4,7 @@ Every reader must give the value, or one ValueError in one line that names the f
 the table of docs/faults.md.
 """
 import random
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -21,10 +22,16 @@ from alignment.jsonl import read_any
 from corpora import toy
 from corpora.layouts import FileLayout
 from corpora.pairs import write_pairs
+from corpora.predictions import load_predictions
+from course import fingerprints
+from course.exercises import load_course
+from course.extension import read_runs
+from course.leaderboard.scoring import load_hidden
 from minbert.bert import BertModel
 from minbert.config import BertConfig
 from minbert.tokenizer import SPECIAL_TOKENS, BertTokenizer
 from minbert.weights import export, load_encoder, read_tensors
+from report.run import load_run
 from tasks.inference import read_pairs
 from tasks.leaderboard import read_predictions
 from tasks.options import OPTIONS
@@ -89,8 +96,21 @@ def formats(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
              "urls.txt": "a dog\ta hound\t(5, 6)\thttp://x\n", "normal": "D\t0\ta dog\n", "simple": "D\t0\ta hound\n",
              "r1": "a\nb\n", "r2": "c\nd\n",
              "t.tsv": "a b\tc d\n", "trees.tsv": "(S (A a) (B b))\t(S (A c) (B d))\n"}
+    results = '{"seed": 1, "overall": 0.5, "dev": {"sst": {"accuracy": {"value": 0.5, "low": 0.4, "high": 0.6}}}}'
+    write |= {"finished/results.json": results, "finished/recipe.toml": write["r.toml"],
+              "finished/metrics.jsonl": '{"stage": 0, "step": 1, "loss": {"sst": 1.5}}\n',
+              "finished/predictions/sst-dev.jsonl": '{"id": "a", "sentences": ["a film"], "gold": 1, "prediction": 2, '
+                                                    '"probabilities": [0.25, 0.25, 0.5]}\n',
+              "measured/mine/seed-1/results.json": results, "measured/mine/seed-1/recipe.toml": write["r.toml"],
+              "exercises.toml": "hints = 1\n[a]\ntitle = 't'\nsolutions = []\npoints = 1\nminutes = 1\nwhy = ''\n"
+                                "equation = ''\n",
+              "hidden/sst-labels.csv": "id\tsentiment\tpart\na\t1\tpublic\nb\t4\tprivate\n",
+              "hidden/para-labels.csv": "id\tis_duplicate\tpart\na\t1\tpublic\n",
+              "hidden/sts-labels.csv": "id\tsimilarity\tpart\na\t1.5\tpublic\n"}
     for name, text in write.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
+    shutil.copy(ROOT / "course" / "checks" / "pairs.npz", folder / "pairs.npz")
 
     def encoder(path: Path) -> object:
         return load_encoder(path.parent)
@@ -138,6 +158,16 @@ def formats(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
         "model.safetensors": (folder / "model" / "model.safetensors", encoder),
         "pickled weights": (folder / "w.bin", read_tensors),
         "saved state": (folder / "run" / "state.json", lambda path: checkpoint.load_state(path.parent)),
+        "predictions with context": (folder / "finished" / "predictions" / "sst-dev.jsonl", load_predictions),
+        "results of a run": (folder / "finished" / "results.json", lambda path: load_run(path.parent)),
+        "log of a run": (folder / "finished" / "metrics.jsonl", lambda path: load_run(path.parent)),
+        "results of an extension": (folder / "measured" / "mine" / "seed-1" / "results.json",
+                                    lambda path: read_runs(path.parents[2])),
+        "recipe of an extension": (folder / "measured" / "mine" / "seed-1" / "recipe.toml",
+                                   lambda path: read_runs(path.parents[2])),
+        "exercises.toml": (folder / "exercises.toml", load_course),
+        "outputs of an exercise": (folder / "pairs.npz", lambda path: fingerprints.load("pairs", path.parent)),
+        "hidden labels": (folder / "hidden" / "sst-labels.csv", lambda path: load_hidden(path.parent)),
     }
 
 

@@ -106,6 +106,16 @@ def test_answers_that_were_given_are_not_computed_again(place, monkeypatch):
     assert len(calls) == 1 and sorted(Path("cache/answers").iterdir()) == kept
 
 
+@pytest.mark.parametrize("content", [b"", b"x" * 300, b"\x93NUMPY\x01\x00v\x00{'descr': '<f4'"])
+def test_a_damaged_answer_is_one_line(place, capsys, content):
+    assert train_multitask.main([*place, "--dry_run"]) == 0
+    path = min(Path("cache/answers").iterdir())
+    path.write_bytes(content)
+    assert train_multitask.main([*place, "--dry_run"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and path.name in error and "delete it, and the teacher answers again" in error
+
+
 def test_another_teacher_is_another_run(place, capsys, tmp_path, taught):
     shutil.copytree(taught, tmp_path / "copy")
     Path("student.toml").write_text(RECIPE.format(teacher=tmp_path / "copy"))

@@ -68,6 +68,17 @@ def _write_array(path: Path, values: np.ndarray):
     write_atomically(path, lambda place: place.write_bytes(buffer.getvalue()))
 
 
+def _read_array(path: Path, length: int) -> np.ndarray:
+    try:
+        values = np.load(path, allow_pickle=False)
+        if values.ndim != 2 or len(values) != length or values.dtype != np.float32:
+            raise ValueError(f"an array of the shape {list(values.shape)}")
+    except (OSError, ValueError, EOFError) as error:
+        raise ValueError(f"{path}: cannot be read ({str(error).splitlines()[0]}); delete it, and the teacher answers "
+                         "again") from None
+    return values
+
+
 def kept_answers(task: Task, model: MultitaskModel, examples: Sequence[Example], weights_hash: str,
                  device: torch.device, world: World, say: Callable[[str], None]) -> np.ndarray:
     """Return a teacher's answers, [examples, classes] or [examples, 1], from the cache where they are there.
@@ -95,7 +106,7 @@ def kept_answers(task: Task, model: MultitaskModel, examples: Sequence[Example],
                 _write_array(path, values.astype(np.float32))
             say(f"  {min(start + CHUNK, len(examples)):,} of {len(examples):,} examples of task {task.name} answered")
             world.wait()
-        parts.append(np.load(path, allow_pickle=False))
+        parts.append(_read_array(path, len(copies)))
     return np.concatenate(parts)
 
 

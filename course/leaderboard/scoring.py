@@ -35,7 +35,7 @@ def load_hidden(folder: Path) -> dict[str, Hidden]:
     """
     found: dict[str, Hidden] = {}
     for path in sorted(folder.glob("*-labels.csv")):
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig", errors="replace") as file:  # read_table says what is no UTF-8
             header = file.readline().rstrip("\n").split("\t")
         task = next((name for name, column in LABELS.items() if column in header), None)
         if task is None:
