@@ -33,7 +33,7 @@ class Example:
         """Make an example from the result of `to_list`."""
         identifier, sentences, label, ids, answer = values
         return cls(identifier, tuple(sentences), label, tuple(array("i", numbers) for numbers in ids),
-                   array("f", answer))
+                   array("f", answer) if answer else ())
 
 
 def example_list(on_disk: bool) -> list[Example] | DiskList:

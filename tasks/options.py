@@ -81,9 +81,9 @@ def parse_combination(text: str) -> tuple[str, ...]:
 class TaskOptions:
     """Hold what every task can be told.
 
-    >>> TaskOptions(pooling="max").filled(max_length=64, dropout=0.1)
-    TaskOptions(max_length=64, dropout=0.1, pooling='max', new_layers=0, own_layers=0, teacher='',
-                teacher_weight=0.5)
+    >>> options = TaskOptions(pooling="max").filled(max_length=64, dropout=0.1)
+    >>> options.pooling, options.max_length, options.dropout
+    ('max', 64, 0.1)
     """
 
     sentences: ClassVar[tuple[str, ...]] = ()  # columns of a file of one's own; empty: the task has formats of its own

@@ -103,8 +103,8 @@ class PairTask(Task):
 
     def criterion(self, outputs: Outputs, batch: Batch) -> Tensor:
         """Compute the objective's loss, and add the penalty."""
-        return outputs.penalty + self.against_labels_and_answers(batch, lambda labels: self.objective.loss(
-            outputs.values, labels, batch.groups))
+        assert batch.labels is not None
+        return self.objective.loss(outputs.values, batch.labels, batch.groups) + outputs.penalty
 
     def divergence(self, first: Outputs, second: Outputs) -> Tensor:
         """Say how far apart two outputs for the same batch are."""

@@ -80,9 +80,9 @@ class Sentiment(Task):
         return Outputs(self.head(vectors), penalty)
 
     def criterion(self, outputs: Outputs, batch: Batch) -> Tensor:
-        """Compute the cross-entropy, and add the penalty."""
-        return outputs.penalty + self.against_labels_and_answers(batch, lambda labels: F.cross_entropy(
-            outputs.values, labels, label_smoothing=self.label_smoothing))
+        """Compute the cross-entropy."""
+        assert batch.labels is not None
+        return F.cross_entropy(outputs.values, batch.labels, label_smoothing=self.label_smoothing) + outputs.penalty
 
     def predict_from(self, outputs: Outputs) -> Tensor:
         """Return the class of the largest logit, [B]."""

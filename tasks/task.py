@@ -4,6 +4,7 @@ A task reads its files, turns examples into batches, a batch into outputs, outpu
 writes predictions. It owns its head. The trainer never asks which task it has.
 """
 import copy
+import dataclasses
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -70,7 +71,7 @@ class TrainerTask(Protocol):
     def outputs(self, encoder: BertModel, batch: Any) -> Any:
         """Run encoder and head."""
 
-    def criterion(self, outputs: Any, batch: Any) -> Tensor:
+    def training_loss(self, outputs: Any, batch: Any) -> Tensor:
         """Compute the loss of outputs, penalties included."""
 
     def divergence(self, first: Any, second: Any) -> Tensor:
@@ -276,24 +277,21 @@ class Task(nn.Module):
         """Compute the loss, a mean over this batch's own rows, and add the penalty."""
         raise NotImplementedError
 
-    def against_labels_and_answers(self, batch: Batch, loss: Callable[[Tensor], Tensor]) -> Tensor:
-        """Compute a loss against the labels, or the mean of it and of that against a teacher's answers.
+    def training_loss(self, outputs: Any, batch: Any) -> Tensor:
+        """Compute the loss against the labels or, where a teacher answered, the mean of it and of that against answers.
 
         This is knowledge distillation (Hinton et al. 2015, section 2, at temperature 1).
-
-        Args:
-            batch: has labels, and perhaps answers.
-            loss: of labels [B], of probabilities [B, C], or of scores [B].
         """
-        assert batch.labels is not None
-        if batch.answers is None:
-            return loss(batch.labels)
+        loss = self.criterion(outputs, batch)
+        if getattr(batch, "answers", None) is None:
+            return loss
         weight = self.options.teacher_weight
-        return (1 - weight) * loss(batch.labels) + weight * loss(batch.answers)
+        against_answers = self.criterion(outputs, dataclasses.replace(batch, labels=batch.answers))
+        return (1 - weight) * loss + weight * against_answers
 
     def loss(self, encoder: BertModel, batch: Any) -> Tensor:
         """Compute the loss of a batch."""
-        return self.criterion(self.outputs(encoder, batch), batch)
+        return self.training_loss(self.outputs(encoder, batch), batch)
 
     def divergence(self, first: Any, second: Any) -> Tensor:
         """Say how far apart two outputs for the same batch are (for R-Drop and SMART). Here they are logits."""

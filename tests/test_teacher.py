@@ -177,7 +177,7 @@ def test_options_that_make_no_sense_are_refused(options, message):
 def criterion(tokenizer, kind, options, values, labels, answers):
     task = make_task(kind, kind, tokenizer, TINY, options.filled())
     batch = Batch(None, labels, torch.arange(len(labels)), answers)
-    return float(task.criterion(Outputs(values, torch.tensor(0.25)), batch))
+    return float(task.training_loss(Outputs(values, torch.tensor(0.25)), batch))
 
 
 def test_the_loss_of_classes_is_the_mean_of_two_cross_entropies(tiny_tokenizer):

@@ -125,11 +125,11 @@ class ShardedTask:
         own = self.task.outputs(encoder, batch.own)
         return ShardedOutputs(own, len(batch.parts[self.world.rank]) / sum(map(len, batch.parts)))
 
-    def criterion(self, outputs: "ShardedOutputs", batch: ShardedBatch) -> Tensor:
+    def training_loss(self, outputs: "ShardedOutputs", batch: ShardedBatch) -> Tensor:
         """Compute the whole batch's loss. Only this process's examples have a gradient."""
         # The penalty is a mean over this process's sequences. It counts by their share of the batch.
         whole = Outputs(self._all_values(outputs.own.values, batch), outputs.share * outputs.own.penalty)
-        return self.task.criterion(whole, batch.whole) + 0 * outputs.own.values.sum()
+        return self.task.training_loss(whole, batch.whole) + 0 * outputs.own.values.sum()
 
     def divergence(self, first: "ShardedOutputs", second: "ShardedOutputs") -> Tensor:
         """Return this process's part of the divergence."""

@@ -22,5 +22,5 @@ def rdrop_loss(task: TrainerTask, encoder: BertModel, batch: Any, weight: float)
         The loss, and the first pass's outputs.
     """
     first, second = task.outputs(encoder, batch), task.outputs(encoder, batch)
-    mean = (task.criterion(first, batch) + task.criterion(second, batch)) / 2
+    mean = (task.training_loss(first, batch) + task.training_loss(second, batch)) / 2
     return mean + weight * task.divergence(first, second) / 2, first

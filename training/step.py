@@ -152,7 +152,7 @@ class StageSteps:
             indices = order[:size] if budget is None else by_tokens(order, batches.lengths, budget)[0]
             batch = batches.collate(indices).to(self.device)
             with self.shared.collecting(self.world), self.shared.of(0), explained_memory(name, self.stage, batch):
-                task.criterion(task.outputs(self.encoder, batch), batch).backward()
+                task.training_loss(task.outputs(self.encoder, batch), batch).backward()
             sequences, length = getattr(batch, "own", batch).tokens.input_ids.shape
             largest = max(largest, (sequences * length, f"{len(indices)} examples of {name}, {sequences} sequences of "
                                                         f"{length} tokens"))
@@ -228,7 +228,7 @@ class StageSteps:
             loss, outputs = rdrop_loss(task, encoder, batch, stage.rdrop)
         else:
             outputs = task.outputs(encoder, batch)
-            loss = task.criterion(outputs, batch)
+            loss = task.training_loss(outputs, batch)
         if stage.smart:
             loss = loss + stage.smart * smart_penalty(task, encoder, batch, outputs)
         task.observe(outputs, batch)
