@@ -114,6 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found: dict[str, Fingerprints] = {}
     wrong: list[str] = []
     for exercise in options.exercise:
+        known = len(wrong)
         for seed in range(SEED, SEED + options.seeds):
             one = fingerprints_of(exercise, seed)
             found.setdefault(exercise, one)
@@ -122,8 +123,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 wrong += [f"{exercise}, seed {seed}, float32: {line}"
                           for line in faults_in_float32(exercise, one, seed)]
         print(f"{exercise}: {len(found[exercise].mistakes)} mistakes", flush=True)
-    for line in wrong:
-        print(f"FAULT {line}")
+        for line in wrong[known:]:
+            print(f"FAULT {line}", flush=True)
     mistakes = sum(len(one.mistakes) for one in found.values())
     variants = sum(one.exercise in options.exercise for one in VARIANTS)
     print(f"{mistakes} mistakes, {variants} right variants, {len(wrong)} faults")
