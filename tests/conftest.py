@@ -87,6 +87,14 @@ TINY = BertConfig(vocab_size=1000, hidden_size=32, num_hidden_layers=2, num_atte
 DEEP = replace(TINY, num_hidden_layers=4)
 
 
+@pytest.fixture(autouse=True)
+def threads():
+    """Give torch its threads back: the course's commands set them, and another number of threads rounds otherwise."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def tiny_tokenizer() -> BertTokenizer:
     letters = [chr(code) for code in range(ord("a"), ord("z") + 1)] + list("0123456789")

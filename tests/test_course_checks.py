@@ -23,14 +23,6 @@ from course.probes import PROBES
 COURSE = load_course()
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """The checks and the mutations set it for themselves; other tests want it back."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
 def test_there_are_enough_mistakes_and_variants():
     assert len(mutations.MISTAKES) >= 60 and len(mutations.VARIANTS) >= 12
     identifiers = [one.id for one in [*mutations.MISTAKES, *mutations.VARIANTS]]
