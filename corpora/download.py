@@ -20,7 +20,7 @@ from typing import Any
 
 from corpora.archives import ARCHIVES, download_as_distributed
 from corpora.files import write_json, write_text
-from corpora.messages import status_of
+from corpora.messages import first_line, status_of
 from corpora.tables import read_json_lines
 
 RECEIPT = "downloaded.json"  # file -> checksum of what we wrote, and of what it was made from
@@ -87,8 +87,7 @@ def fetch_file(public: PublicSet, filename: str, cache: Path, endpoint: str) -> 
             if checksum_matches(path, expected or ""):
                 return path
     except Exception as error:  # the library's own and its transport's errors have no public base in common
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{public.repository}/{filename}: cannot be fetched from {endpoint} ({reason}); "
+        raise ValueError(f"{public.repository}/{filename}: cannot be fetched from {endpoint} ({first_line(error)}); "
                          "run the same command again to go on") from None
     raise ValueError(f"{public.repository}/{filename}: the checksum is not {expected}, twice; "
                      "the server's copy differs")

@@ -25,6 +25,15 @@ def error_line(error: Exception) -> str:
     return printable(f"error: {error}")
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or its type where it has none.
+
+    >>> first_line(ValueError("one\\ntwo")), first_line(EOFError())
+    ('one', 'EOFError')
+    """
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def in_words(seconds: float) -> str:
     """Write a time in the unit that fits.
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from corpora.messages import first_line
+
 REPORT = "extension/report.md"
 MEASURED = "extension/measured"
 SEEDS = 3  # of each recipe: one seed tells nothing about a gain of half a point
@@ -74,9 +76,8 @@ def read_runs(folder: Path) -> list[Measured]:
             group = groups.setdefault(path.parent.parent.name, Measured(path.parent.parent.name, recipe))
             group.overall[int(results["seed"])] = score_of(results)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError) as error:
-            said = (str(error).splitlines() or [""])[0]
-            raise ValueError(f"{path.parent}: {type(error).__name__}: {said}; expected results.json and recipe.toml "
-                             "of a finished run") from None
+            raise ValueError(f"{path.parent}: {type(error).__name__}: {first_line(error)}; expected results.json and "
+                             "recipe.toml of a finished run") from None
     return list(groups.values())
 
 
@@ -110,9 +111,9 @@ def check(folder: Path) -> list[str] | None:
         folder: the student's checkout.
     """
     report = folder / REPORT
-    if not report.exists() or report.read_text(encoding="utf-8", errors="replace") == template():
+    text = report.read_text(encoding="utf-8", errors="replace") if report.exists() else template()
+    if text == template():
         return None
-    text = report.read_text(encoding="utf-8", errors="replace")
     sections = sections_of(text)
     lines = [f"{REPORT}: lacks the section '## {title}': {content}" for title, content in SECTIONS.items()
              if title not in sections]

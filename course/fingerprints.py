@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from corpora.messages import first_line
 from course.probes import TOLERANCE, Arrays
 
 FOLDER = Path(__file__).parent / "checks"
@@ -70,9 +71,8 @@ def load(exercise: str, folder: Path = FOLDER) -> Fingerprints:
         with np.load(path, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
     except Exception as error:  # whatever a damaged file makes numpy and zipfile raise
-        said = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{path}: cannot be read ({said}); expected the outputs of python -m course.mutations --write"
-                         ) from None
+        raise ValueError(f"{path}: cannot be read ({first_line(error)}); expected the outputs of "
+                         "python -m course.mutations --write") from None
     result = Fingerprints({name.removeprefix("reference/"): value for name, value in arrays.items()
                            if name.startswith("reference/")})
     for name, value in arrays.items():

@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 
+from corpora.messages import first_line
+
 
 @dataclasses.dataclass(frozen=True)
 class Known:
@@ -150,8 +152,7 @@ def _from_hub(name: str, directory: Path):
             for filename in (CONFIG, WEIGHTS[0]):  # a Dense module has weights
                 download_if_there(f"{folder}/{filename}")
     except Exception as error:  # the library's own and its transport's errors have no public base in common
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise SourceUnavailable(f"{endpoint} failed on {hub_id} ({reason})") from None
+        raise SourceUnavailable(f"{endpoint} failed on {hub_id} ({first_line(error)})") from None
     shutil.rmtree(directory / ".hub", ignore_errors=True)
 
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from corpora.files import write_atomically, write_json, write_text
+from corpora.messages import first_line
 from corpora.near import near
 from minbert.bert import BertModel
 from minbert.config import BertConfig, SentenceSettings
@@ -52,10 +53,6 @@ class LoadReport:
         if self.unreachable:
             parts.append(f"{self.unreachable:,} rows of the word embeddings belong to no token of the vocabulary")
         return "; ".join(parts) or "every parameter found"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _seems(path: Path) -> str:
@@ -203,7 +200,7 @@ def read_sentence_settings(directory: Path, model: BertModel) -> SentenceSetting
         kinds = [str(module["type"]).rsplit(".", 1)[-1] for module in modules]
         folders = [directory / str(module["path"]) for module in modules]
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ValueError(f"{modules_file}: cannot be read as a list of modules ({_first_line(error)})") from None
+        raise ValueError(f"{modules_file}: cannot be read as a list of modules ({first_line(error)})") from None
     normalize = kinds[-1:] == ["Normalize"]
     middle = kinds[1:-1] if normalize else kinds[1:]
     if kinds[:1] != ["Transformer"] or middle not in (["Pooling"], ["Pooling", "Dense"]):
@@ -295,4 +292,4 @@ def save_tensors(path: Path, tensors: dict[str, Tensor]):
     try:
         write_atomically(path, lambda temporary: safetensors.torch.save_file(plain, temporary, {"format": "pt"}))
     except safetensors.SafetensorError as error:
-        raise OSError(f"{path}: {_first_line(error)}") from None
+        raise OSError(f"{path}: {first_line(error)}") from None

@@ -103,22 +103,22 @@ def tiny_tokenizer() -> BertTokenizer:
     return BertTokenizer(list(dict.fromkeys(tokens)))
 
 
+def exported(config: BertConfig, tokenizer: BertTokenizer, directory: Path) -> Path:
+    torch.manual_seed(0)
+    export(BertModel(config), tokenizer, directory)
+    return directory
+
+
 @pytest.fixture(scope="session")
 def tiny_directory(tmp_path_factory, tiny_tokenizer) -> Path:
     """A model directory small enough that a program's run takes seconds."""
-    directory = tmp_path_factory.mktemp("tiny")
-    torch.manual_seed(0)
-    export(BertModel(TINY), tiny_tokenizer, directory)
-    return directory
+    return exported(TINY, tiny_tokenizer, tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture(scope="session")
 def deep_directory(tmp_path_factory, tiny_tokenizer) -> Path:
     """A model directory with layers enough for recipes whose tasks have own top layers."""
-    directory = tmp_path_factory.mktemp("deep")
-    torch.manual_seed(0)
-    export(BertModel(DEEP), tiny_tokenizer, directory)
-    return directory
+    return exported(DEEP, tiny_tokenizer, tmp_path_factory.mktemp("deep"))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from corpora.messages import status_of
+from corpora.messages import first_line, status_of
 from corpora.predictions import Prediction, load_predictions
 from tasks.leaderboard import FORMULAS
 from tasks.metrics import bootstrap_interval
@@ -55,15 +55,14 @@ def scores(runs: Sequence[Path]) -> tuple[dict[str, dict[str, Metric]], dict[str
     Raises:
         ValueError: a folder holds no finished run, or the runs have no task in common.
     """
-    results = []
     for run in runs:
         try:
-            results.append(json.loads((run / "results.json").read_text(encoding="utf-8")))
-            deciding = {task: next(iter(metrics)) for task, metrics in results[-1]["dev"].items()}
-            formula = next(name for name, text in FORMULAS.items() if text == results[-1]["overall_formula"])
+            results = json.loads((run / "results.json").read_text(encoding="utf-8"))
+            deciding = {task: next(iter(metrics)) for task, metrics in results["dev"].items()}
+            formula = next(name for name, text in FORMULAS.items() if text == results["overall_formula"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError) as error:
-            said = (str(error).splitlines() or [""])[0]
-            raise ValueError(f"{run}: {type(error).__name__}: {said}; expected the folder of a finished run") from None
+            raise ValueError(f"{run}: {type(error).__name__}: {first_line(error)}; expected the folder of a finished "
+                             "run") from None
     found: dict[str, dict[str, Metric]] = {}
     rows = {}
     for task, name in deciding.items():

@@ -39,8 +39,8 @@ from training.evaluate import Metric, answers, conflicts, measure, one_score, pr
 from training.memory import peak_memory
 from training.model import build_model, load_run
 from training.recipe import Recipe
-from training.runs import check_identity, content_hash, environment, hashes_of, model_hashes, only_process
-from training.teacher import WEIGHTS, teach, teachers_of
+from training.runs import WEIGHTS, check_identity, content_hash, environment, hashes_of, model_hashes, only_process
+from training.teacher import teach
 from training.trainer import Trainer
 
 
@@ -157,8 +157,8 @@ class Program:
         """Train the recipe and save the result. text: of training.runs.saved_recipe."""
         model_directory, encoder, tokenizer = self._start()
         self.identity = {"data": self._data_hashes(), "weights": model_hashes(model_directory)}
-        if teachers := teachers_of(self.recipe):
-            self.identity["teachers"] = hashes_of([Path(teacher) / WEIGHTS for teacher in teachers])
+        if self.teachers:
+            self.identity["teachers"] = self.teachers
         if self.world.first:
             check_identity(self.directory, self.identity)
             write_text(self.directory / "recipe.toml", text)
@@ -169,7 +169,7 @@ class Program:
         if self.trainer.state.skipped_steps:
             self.say(f"{self.trainer.state.skipped_steps} steps were skipped: a gradient was not finite")
         if self.world.first:
-            checkpoint.save_model(self.directory / "model.safetensors", self.model)
+            checkpoint.save_model(self.directory / WEIGHTS, self.model)
             settings = self.sentence_settings()
             if settings.refused:
                 self.say(settings.refused)
@@ -196,7 +196,8 @@ class Program:
             set_encoder_dropout(encoder, self.recipe.encoder_dropout)
         self.model = build_model(self.recipe, encoder.config, encoder, tokenizer)
         self.data = load_data(self.model.tasks_by_name(), self.recipe, self.data_directory, self.limit, self.say)
-        teach(self.model.tasks_by_name(), self.recipe, self.data, self.engine, self.device, self.world, self.say)
+        self.teachers = teach(self.model.tasks_by_name(), self.recipe, self.data, self.engine, self.device, self.world,
+                              self.say)
         return model_directory, encoder, tokenizer
 
     def sentence_settings(self) -> SentenceSettings:

@@ -21,8 +21,9 @@ from training.recipe import Recipe, recipe_to_toml
 
 IDENTITY = "identity.json"
 LOCK = "run.lock"
+WEIGHTS = "model.safetensors"
 WRITTEN = (LOCK, IDENTITY, "recipe.toml", "metrics.jsonl", "results.json", "predictions", "encoder", "corpus",
-           "state.json", "model.safetensors", "attention.json", "report.html")
+           "state.json", WEIGHTS, "attention.json", "report.html")
 LIBRARIES = ("torch", "numpy", "scipy", "tokenizers", "safetensors")
 
 
@@ -50,6 +51,13 @@ def recorded(folder: Path) -> tuple[Path, int | None]:
     if path.startswith("hex:"):
         path = os.fsdecode(bytes.fromhex(path.removeprefix("hex:")))
     return Path(path), int(match[2]) if match[2] else None
+
+
+def require_finished(folder: Path, title: str = ""):
+    """Raise ValueError if a folder is not that of a finished run. title: what the folder is, before its name."""
+    for name in ("results.json", "recipe.toml", WEIGHTS, f"encoder/{WEIGHTS}"):
+        if not (folder / name).exists():
+            raise ValueError(f"{title}{folder}: has no {name}; expected the folder of a finished run")
 
 
 def content_hash(path: Path) -> str:

@@ -20,11 +20,11 @@ import safetensors.torch
 import torch
 
 from corpora.files import write_json
-from corpora.messages import status_of
+from corpora.messages import first_line, status_of
 from minbert.weights import read_tensors
-from training.runs import content_hash
+from training.runs import WEIGHTS, content_hash, require_finished
 
-PARTS = ("model.safetensors", "encoder/model.safetensors")
+PARTS = (WEIGHTS, f"encoder/{WEIGHTS}")
 OWN = ("seed", "name")  # fields of a recipe in which the runs may differ
 
 
@@ -51,16 +51,14 @@ def mean_tensors(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
 
 def _read(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read a finished run's recipe, without its seed, and its results."""
-    for name in ("results.json", "recipe.toml", *PARTS):
-        if not (run / name).exists():
-            raise ValueError(f"{run}: has no {name}; expected the folder of a finished run")
+    require_finished(run)
     try:
         results = json.loads((run / "results.json").read_text(encoding="utf-8"))
         recipe = tomllib.loads((run / "recipe.toml").read_text(encoding="utf-8"))
         return {name: value for name, value in recipe.items() if name not in OWN}, results["identity"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        said = (str(error).splitlines() or [""])[0]
-        raise ValueError(f"{run}: {type(error).__name__}: {said}; expected the folder of a finished run") from None
+        raise ValueError(f"{run}: {type(error).__name__}: {first_line(error)}; expected the folder of a finished run"
+                         ) from None
 
 
 def cook(runs: Sequence[Path], out: Path):
@@ -87,7 +85,7 @@ def cook(runs: Sequence[Path], out: Path):
         shutil.copy(runs[0] / "recipe.toml", place / "recipe.toml")
         for part in PARTS:
             safetensors.torch.save_file(mean_tensors([run / part for run in runs]), place / part)
-        write_json(place / "soup.json", {str(run): content_hash(run / PARTS[0]) for run in runs})
+        write_json(place / "soup.json", {str(run): content_hash(run / WEIGHTS) for run in runs})
         place.chmod(0o755)
         place.rename(out)
     finally:

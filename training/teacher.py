@@ -14,6 +14,7 @@ import torch
 
 from corpora.examples import Example
 from corpora.files import write_atomically
+from corpora.messages import first_line
 from minbert.pretrained import cache_directory
 from tasks.task import Task
 from training.data import TaskData
@@ -22,9 +23,8 @@ from training.engines import Engine
 from training.evaluate import answers
 from training.model import MultitaskModel, load_run
 from training.recipe import Recipe, TaskRecipe, load_recipe
-from training.runs import content_hash
+from training.runs import WEIGHTS, content_hash, require_finished
 
-WEIGHTS = "model.safetensors"  # of a finished run
 CHUNK = 8192  # examples that are answered, and kept, at a time
 
 
@@ -35,9 +35,7 @@ def teachers_of(recipe: Recipe) -> list[str]:
 
 def load_teacher(folder: Path, engine: Engine) -> tuple[Recipe, MultitaskModel]:
     """Read a finished run. Raise ValueError if there is none."""
-    for name in ("results.json", "recipe.toml", WEIGHTS, "encoder"):
-        if not (folder / name).exists():
-            raise ValueError(f"teacher {folder}: has no {name}; expected the folder of a finished run")
+    require_finished(folder, "teacher ")
     recipe = load_recipe(folder / "recipe.toml")
     with torch.random.fork_rng():  # building heads seeds torch; the student's own draws do not change by it
         return recipe, load_run(recipe, folder, folder / WEIGHTS, engine.model)
@@ -74,7 +72,7 @@ def _read_array(path: Path, length: int) -> np.ndarray:
         if values.ndim != 2 or len(values) != length or values.dtype != np.float32:
             raise ValueError(f"an array of the shape {list(values.shape)}")
     except (OSError, ValueError, EOFError) as error:
-        raise ValueError(f"{path}: cannot be read ({str(error).splitlines()[0]}); delete it, and the teacher answers "
+        raise ValueError(f"{path}: cannot be read ({first_line(error)}); delete it, and the teacher answers "
                          "again") from None
     return values
 
@@ -111,7 +109,7 @@ def kept_answers(task: Task, model: MultitaskModel, examples: Sequence[Example],
 
 
 def teach(tasks: dict[str, Task], recipe: Recipe, data: dict[str, TaskData], engine: Engine, device: torch.device,
-          world: World, say: Callable[[str], None]):
+          world: World, say: Callable[[str], None]) -> dict[str, str]:
     """Give the training examples of every task that has a teacher the teacher's answers.
 
     Args:
@@ -122,19 +120,26 @@ def teach(tasks: dict[str, Task], recipe: Recipe, data: dict[str, TaskData], eng
         device: where.
         world: the processes.
         say: prints a line.
+
+    Returns:
+        Each teacher's weight file -> the hash of its content.
     """
+    hashes = {}
     for folder in teachers_of(recipe):
         teacher, model = load_teacher(Path(folder), engine)
         model.to(device)
         engine.use("float32", model.encoder)
-        weights_hash = content_hash(Path(folder) / WEIGHTS)
+        weights = Path(folder) / WEIGHTS
+        hashes[str(weights)] = content_hash(weights)
         for name, student in tasks.items():
             if recipe.tasks[name].options.teacher != folder:
                 continue
             say(f"task {name}: {folder} is the teacher")
             task = teacher_task(student, recipe.tasks[name], Path(folder), teacher, model)
             train = data[name].train
-            for index, answer in enumerate(kept_answers(task, model, train, weights_hash, device, world, say).tolist()):
+            given = kept_answers(task, model, train, hashes[str(weights)], device, world, say)
+            for index, answer in enumerate(given.tolist()):
                 example = train[index]
                 example.answer = array("f", answer)
                 train[index] = example  # type: ignore[index]  # an example of a list on disk has to be put back
+    return hashes

@@ -68,11 +68,11 @@ def _wait(process: subprocess.Popen, folder: Path, exercises: Sequence[str]) -> 
         The exercise at which it stopped, or None, and the reason.
     """
     deadline = time.monotonic() + FIRST
-    answered, imported = 0, False
+    progress = 0
     while True:
         done = [name for name in exercises if (folder / f"{name}.npz").exists() or (folder / f"{name}.error").exists()]
-        if len(done) > answered:
-            answered, deadline = len(done), time.monotonic() + EACH
+        if (steps := (folder / IMPORTED).exists() + len(done)) > progress:
+            progress, deadline = steps, time.monotonic() + EACH
         if len(done) == len(exercises):
             return None, ""
         waiting = next(name for name in exercises if name not in done)
@@ -83,8 +83,6 @@ def _wait(process: subprocess.Popen, folder: Path, exercises: Sequence[str]) -> 
             return waiting, f"the code ended the process (status {process.returncode}) before it answered"
         if time.monotonic() > deadline:
             return waiting, "no answer in time"
-        if not imported and (folder / IMPORTED).exists():
-            imported, deadline = True, time.monotonic() + EACH
         time.sleep(0.02)
 
 
