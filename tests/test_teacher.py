@@ -56,11 +56,11 @@ def place(tmp_path, monkeypatch, taught, tiny_directory, toy_directory):
     monkeypatch.setattr(teacher, "cache_directory", lambda: tmp_path / "cache")
     Path("student.toml").write_text(RECIPE.format(teacher=taught))
     return ["--recipe", "student.toml", "--weights", str(tiny_directory), "--data", str(toy_directory),
-            "--no_progress"]
+            "--no_progress", "--precision", "float32"]
 
 
 def taught_examples(monkeypatch, flags):
-    """Run a student up to its training, and return its data."""
+    """Run a student, and return its data."""
     known = {}
 
     def look(tasks, recipe, data, *rest):
@@ -69,7 +69,7 @@ def taught_examples(monkeypatch, flags):
 
     real = teacher.teach
     monkeypatch.setattr("training.program.teach", look)
-    assert train_multitask.main([*flags, "--dry_run"]) == 0
+    assert train_multitask.main([*flags, "--out", "run"]) == 0
     return known
 
 
@@ -95,25 +95,44 @@ def test_a_student_learns_and_is_as_reproducible_as_any_run(place, capsys):
 
 def test_answers_that_were_given_are_not_computed_again(place, monkeypatch):
     monkeypatch.setattr(teacher, "CHUNK", 10)
-    assert train_multitask.main([*place, "--dry_run"]) == 0
+    assert train_multitask.main([*place, "--out", "one"]) == 0
     kept = sorted(Path("cache/answers").iterdir())
     assert len(kept) == 3 * 3 + 7  # dev has 24 examples, train 64
     kept[3].unlink()
     calls = []
     real = teacher.answers
     monkeypatch.setattr(teacher, "answers", lambda *arguments: calls.append(1) or real(*arguments))
-    assert train_multitask.main([*place, "--dry_run"]) == 0
+    assert train_multitask.main([*place, "--out", "two"]) == 0
     assert len(calls) == 1 and sorted(Path("cache/answers").iterdir()) == kept
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 300, b"\x93NUMPY\x01\x00v\x00{'descr': '<f4'"])
 def test_a_damaged_answer_is_one_line(place, capsys, content):
-    assert train_multitask.main([*place, "--dry_run"]) == 0
+    assert train_multitask.main([*place, "--out", "one"]) == 0
     path = min(Path("cache/answers").iterdir())
     path.write_bytes(content)
-    assert train_multitask.main([*place, "--dry_run"]) == 2
+    assert train_multitask.main([*place, "--out", "two"]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and path.name in error and "delete it, and the teacher answers again" in error
+
+
+def test_a_dry_run_checks_the_teachers_and_asks_them_nothing(place, capsys):
+    assert train_multitask.main([*place, "--dry_run"]) == 0
+    assert not Path("cache/answers").exists() and "is the teacher" in capsys.readouterr().out
+    Path("student.toml").write_text(RECIPE.format(teacher="nowhere"))
+    assert train_multitask.main([*place, "--dry_run"]) == 2
+    assert "teacher nowhere: has no results.json" in capsys.readouterr().err
+
+
+def test_the_teacher_answers_at_the_students_precision(place):
+    assert train_multitask.main([*place, "--out", "one"]) == 0
+    exact = set(Path("cache/answers").iterdir())
+    assert train_multitask.main([*place, "--precision", "bfloat16", "--out", "two"]) == 0
+    coarse = set(Path("cache/answers").iterdir()) - exact
+    assert len(coarse) == len(exact) == 4
+    closest = [min(np.abs(np.load(one) - np.load(other)).max() for other in exact
+                   if np.load(one).shape == np.load(other).shape) for one in coarse]
+    assert 0 < max(closest) < 0.05
 
 
 def test_another_teacher_is_another_run(place, capsys, tmp_path, taught):

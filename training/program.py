@@ -40,7 +40,7 @@ from training.memory import peak_memory
 from training.model import build_model, load_run
 from training.recipe import Recipe
 from training.runs import WEIGHTS, check_identity, content_hash, environment, hashes_of, model_hashes, only_process
-from training.teacher import teach
+from training.teacher import teach, teachers_of
 from training.trainer import Trainer
 
 
@@ -179,11 +179,14 @@ class Program:
         """Read everything that a run reads, try the largest batches and say what each stage would cost."""
         if self.world.size > 1:
             raise ValueError("--dry_run runs as one process; it was started as several (torchrun)")
-        self._start()
+        self._start(teachers_answer=False)
         self._trainer().dry_run()
 
-    def _start(self) -> tuple[Path, BertModel, BertTokenizer]:
-        """Load the starting weights, build the model and read the data. Returns the weights' folder and the encoder."""
+    def _start(self, teachers_answer: bool = True) -> tuple[Path, BertModel, BertTokenizer]:
+        """Load the starting weights, build the model and read the data. Returns the weights' folder and the encoder.
+
+        teachers_answer: ask the recipe's teachers about the training examples.
+        """
         if not self.world.first:
             self.world.wait()  # the first process fetches, the others find it there
         model_directory = fetch(self.recipe.weights)
@@ -196,8 +199,10 @@ class Program:
             set_encoder_dropout(encoder, self.recipe.encoder_dropout)
         self.model = build_model(self.recipe, encoder.config, encoder, tokenizer)
         self.data = load_data(self.model.tasks_by_name(), self.recipe, self.data_directory, self.limit, self.say)
-        self.teachers = teach(self.model.tasks_by_name(), self.recipe, self.data, self.engine, self.device, self.world,
-                              self.say)
+        self.teachers = {}
+        if teachers_of(self.recipe):
+            self.teachers = teach(self.model.tasks_by_name(), self.recipe, self.data, self.engine, self._precision()[0],
+                                  self.device, self.world, self.say, teachers_answer)
         return model_directory, encoder, tokenizer
 
     def sentence_settings(self) -> SentenceSettings:

@@ -77,14 +77,14 @@ def _read_array(path: Path, length: int) -> np.ndarray:
     return values
 
 
-def kept_answers(task: Task, model: MultitaskModel, examples: Sequence[Example], weights_hash: str,
+def kept_answers(task: Task, model: MultitaskModel, examples: Sequence[Example], identity: str,
                  device: torch.device, world: World, say: Callable[[str], None]) -> np.ndarray:
     """Return a teacher's answers, [examples, classes] or [examples, 1], from the cache where they are there.
 
     Args:
         task, model: the teacher's.
         examples: to answer.
-        weights_hash: of the teacher.
+        identity: of what answers: the hash of its weights, and the precision.
         device: where it computes.
         world: the processes; they take turns.
         say: prints a line.
@@ -94,7 +94,7 @@ def kept_answers(task: Task, model: MultitaskModel, examples: Sequence[Example],
         # The teacher cuts and numbers the text itself.
         copies = [Example(example.id, example.sentences, example.label) for example in examples[start:start + CHUNK]]
         text = "\0".join(sentence for copy in copies for sentence in (*copy.sentences, ""))
-        key = hashlib.sha256(f"{weights_hash}/{task.name}/{text}".encode()).hexdigest()
+        key = hashlib.sha256(f"{identity}/{task.name}/{text}".encode()).hexdigest()
         path = cache_directory() / "answers" / f"{key}.npy"
         if not path.exists():
             task.tokenize(copies)
@@ -108,8 +108,8 @@ def kept_answers(task: Task, model: MultitaskModel, examples: Sequence[Example],
     return np.concatenate(parts)
 
 
-def teach(tasks: dict[str, Task], recipe: Recipe, data: dict[str, TaskData], engine: Engine, device: torch.device,
-          world: World, say: Callable[[str], None]) -> dict[str, str]:
+def teach(tasks: dict[str, Task], recipe: Recipe, data: dict[str, TaskData], engine: Engine, precision: str,
+          device: torch.device, world: World, say: Callable[[str], None], ask: bool = True) -> dict[str, str]:
     """Give the training examples of every task that has a teacher the teacher's answers.
 
     Args:
@@ -117,9 +117,11 @@ def teach(tasks: dict[str, Task], recipe: Recipe, data: dict[str, TaskData], eng
         recipe: the student's.
         data: the student's. Its training examples get their `answer`.
         engine: computes.
+        precision: at which the student trains. The teacher answers at it too.
         device: where.
         world: the processes.
         say: prints a line.
+        ask: the teachers. Without it they are checked, and answer nothing (for a dry run).
 
     Returns:
         Each teacher's weight file -> the hash of its content.
@@ -128,7 +130,7 @@ def teach(tasks: dict[str, Task], recipe: Recipe, data: dict[str, TaskData], eng
     for folder in teachers_of(recipe):
         teacher, model = load_teacher(Path(folder), engine)
         model.to(device)
-        engine.use("float32", model.encoder)
+        engine.use(precision, model.encoder)
         weights = Path(folder) / WEIGHTS
         hashes[str(weights)] = content_hash(weights)
         for name, student in tasks.items():
@@ -137,7 +139,9 @@ def teach(tasks: dict[str, Task], recipe: Recipe, data: dict[str, TaskData], eng
             say(f"task {name}: {folder} is the teacher")
             task = teacher_task(student, recipe.tasks[name], Path(folder), teacher, model)
             train = data[name].train
-            given = kept_answers(task, model, train, hashes[str(weights)], device, world, say)
+            if not ask:
+                continue
+            given = kept_answers(task, model, train, f"{hashes[str(weights)]}/{precision}", device, world, say)
             for index, answer in enumerate(given.tolist()):
                 example = train[index]
                 example.answer = array("f", answer)
