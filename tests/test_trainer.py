@@ -39,9 +39,9 @@ def make_trainer(directory, toy_directory, tokenizer, stages, cls=Trainer, **fie
 
 STAGES = [
     {"tasks": ["sst", "para", "sts"], "epochs": 2, "steps_per_epoch": 4, "combine": "gradvac", "average": "ema",
-     "optimizer": {"lr": 1e-3}},
+     "weighting": "dwa", "optimizer": {"lr": 1e-3}},
     {"tasks": ["sts", "sst"], "epochs": 2, "steps_per_epoch": 3, "mixing": "annealed", "draws": 2, "smart": 0.5,
-     "rdrop": 0.5, "keep": "last", "average": "swa", "optimizer": {"lr": 1e-3}},
+     "weighting": "uncertainty", "rdrop": 0.5, "keep": "last", "average": "swa", "optimizer": {"lr": 1e-3}},
 ]
 
 
@@ -186,6 +186,25 @@ def test_loss_weights_scale_each_tasks_gradient(tmp_path, toy_directory, tiny_to
     whole = torch.cat([(torch.zeros_like(p) if found[p] is None else found[p]).flatten()
                        for p in trainer.model.encoder.parameters()]).double()
     torch.testing.assert_close(whole, rows[0] + 7 * rows[1], rtol=1e-3, atol=1e-6)
+
+
+def test_learned_weights_scale_each_tasks_gradient_and_are_logged(tmp_path, toy_directory, tiny_tokenizer, monkeypatch):
+    stage = {"tasks": ["sst", "sts"], "epochs": 1, "steps_per_epoch": 3, "loss_weights": {"sts": 7.0}, "keep": "last",
+             "weighting": "uncertainty"}
+    trainer = make_trainer(tmp_path, toy_directory, tiny_tokenizer, [stage], Watching, hidden_dropout_prob=0.0)
+    set_encoder_dropout(trainer.model.encoder, 0.0)
+    rows = task_gradients(trainer, ["sst", "sts"])
+    monkeypatch.setattr("training.weighting.Uncertainty.factors",
+                        lambda rule, state, names: {"sst": math.exp(-state.get("sst/s", -math.log(3))), "sts": 0.5})
+    found = trainer.run_one(monkeypatch)
+    whole = torch.cat([(torch.zeros_like(p) if found[p] is None else found[p]).flatten()
+                       for p in trainer.model.encoder.parameters()]).double()
+    torch.testing.assert_close(whole, 3 * rows[0] + 3.5 * rows[1], rtol=1e-3, atol=1e-6)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    logged = [line for line in lines if "loss" in line]
+    assert logged[0]["weight"] == {"sst": 3.0, "sts": 0.5}
+    s = -0.02 * (0.5 - logged[0]["loss"]["sst"])  # the rule saw the loss itself, without any factor
+    assert logged[1]["weight"]["sst"] == pytest.approx(math.exp(-s), abs=2e-6)
 
 
 @pytest.mark.parametrize(("field", "function"), [("rdrop", "rdrop_loss"), ("smart", "smart_penalty")])

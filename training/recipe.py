@@ -19,7 +19,7 @@ from corpora.layouts import FileLayout
 from corpora.near import near
 from tasks.leaderboard import OVERALL
 from tasks.options import DROPOUT, EXEMPLAR_HEADS, MAX_LENGTH, OPTIONS, PairOptions, TaskOptions
-from training.choices import COMBINERS, PRECISIONS
+from training.choices import COMBINERS, PRECISIONS, WEIGHTINGS
 from training.mixing import MIXINGS, SHARES, WHOLE
 from training.schedules import SCHEDULES
 
@@ -87,6 +87,7 @@ class Stage:
     balanced: list[str] = field(default_factory=list)  # tasks whose classes are drawn equally often
     share: dict[str, float] = field(default_factory=dict)  # fraction of a task's set in an epoch, drawn anew for each
     loss_weights: dict[str, float] = field(default_factory=dict)  # factor on a task's loss; 1 where absent
+    weighting: str = "none"  # a rule that learns a further factor on each loss (training/weighting.py)
     combine: str = "sum"  # how the tasks' gradients become one
     log_conflicts: bool = False  # keep the tasks' gradients apart, and log their cosines, for combine = "sum" too
     optimizer: OptimizerRecipe = field(default_factory=OptimizerRecipe)
@@ -114,7 +115,8 @@ class Stage:
                  f"token_budget is {self.token_budget!r}; expected 1 or more")
         _require(TRAINABLE.fullmatch(self.trainable) is not None,
                  f"trainable is {self.trainable!r}; expected all, heads or top-K with K layers, as in top-4")
-        for name, known in (("mixing", MIXINGS), ("combine", COMBINERS), ("schedule", SCHEDULES),
+        for name, known in (("mixing", MIXINGS), ("combine", COMBINERS), ("weighting", WEIGHTINGS),
+                            ("schedule", SCHEDULES),
                             ("keep", ("best", "last")), ("average", ("none", "ema", "swa"))):
             value = getattr(self, name)
             _require(value in known, f"{name} is {value!r}; expected one of {', '.join(known)}{near(value, known)}")

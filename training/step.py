@@ -4,6 +4,7 @@ A step is a function of (seed, stage, its number, batches drawn so far). Its dro
 projections are drawn from those. So a run that starts again at any step takes the same step.
 """
 import math
+import statistics
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from training.schedules import rate_factor
 from training.seeds import seed_of
 from training.smart import smart_penalty
 from training.surgery import SurgeryState, combine_weights, conflict_cosines
+from training.weighting import RULES
 
 PATIENT_STEPS = 10  # steps in a row with a gradient that is not finite, after which the run stops
 
@@ -47,6 +49,7 @@ class StepState:
     skipped_steps: int = 0
     averaged: int = 0  # updates of the weight average
     surgery: dict[str, float] = field(default_factory=dict)
+    weighting: dict[str, float] = field(default_factory=dict)  # what the learned loss weights remember
 
 
 def steps_per_epoch(stage: Stage, batches: dict[str, TaskBatches]) -> int:
@@ -165,7 +168,7 @@ class StageSteps:
         buffers = [(buffer, buffer.clone()) for task in self.models.values() for buffer in task.buffers()]
         state = StepState(step=number, drawn={name: number % batches.per_epoch
                                               for name, batches in self.batches.items()})
-        names, _ = self._gradients(state)
+        names, _ = self._gradients(state, {})
         self._combine(state, names, {})
         for parameter in (*self.shared.parameters, *self.own):
             parameter.grad = None
@@ -178,8 +181,11 @@ class StageSteps:
         factor = rate_factor(self.stage.schedule, state.step, self.total, self.stage.warmup)
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
-        different, losses = self._gradients(state)
+        factors = self._learned_factors(state, list(self.tasks))
+        different, losses = self._gradients(state, factors)
         record: dict[str, Any] = {"step": state.step, "lr": self.rates[0] * factor}
+        # All at once: a GPU is waited for once.
+        values = dict(zip(losses, torch.stack([loss.float() for loss in losses.values()]).tolist(), strict=True))
         scale = self._combine(state, different, record)
         if scale is not None:
             self.engine.step(self.optimizer, scale)
@@ -187,17 +193,36 @@ class StageSteps:
                 self.average.update(state.step, self.total)
                 state.averaged = self.average.count
         state.step += 1
-        # All at once: a GPU is waited for once.
-        values = torch.stack([loss.float() for loss in losses.values()]).tolist()
-        record["loss"] = {name: round(value, 6) if math.isfinite(value) else None
-                          for name, value in zip(losses, values, strict=True)}
+        if self.stage.weighting != "none":
+            record["weight"] = {name: round(factor, 6) for name, factor in factors.items()}
+            self._learn(state, values)
+        record["loss"] = {name: round(self.stage.loss_weights.get(name, 1.0) * value, 6) if math.isfinite(value)
+                          else None for name, value in values.items()}
         return record
 
-    def _gradients(self, state: StepState) -> tuple[list[str], dict[str, torch.Tensor]]:
-        """Draw the step's batches and compute their gradients.
+    def _learned_factors(self, state: StepState, names: list[str]) -> dict[str, float]:
+        """Return the factors on the losses that the stage's rule has learned by now."""
+        if self.stage.weighting == "none":
+            return dict.fromkeys(names, 1.0)
+        return RULES[self.stage.weighting].factors(state.weighting, names)
+
+    def _learn(self, state: StepState, losses: dict[str, float]):
+        """Let the stage's rule see a step's losses. The step is counted already."""
+        # R-Drop and penalties differ between processes, which see their own examples. All go on with the mean.
+        everywhere = self.world.gather(losses)
+        means = {name: statistics.fmean(part[name] for part in everywhere) for name in losses}
+        if all(map(math.isfinite, means.values())):
+            RULES[self.stage.weighting].observe(state.weighting, means, state.step % self.per_epoch == 0)
+
+    def _gradients(self, state: StepState, factors: dict[str, float]) -> tuple[list[str], dict[str, torch.Tensor]]:
+        """Draw the step's batches and compute the gradients of their weighed losses.
+
+        Args:
+            state: of the step.
+            factors: on the tasks' losses, besides the stage's loss_weights; 1 where absent.
 
         Returns:
-            The tasks of the step, each once, and their losses.
+            The tasks of the step, each once, and their losses, not weighed.
         """
         stage, shared = self.stage, self.shared
         # Dropout differs between processes. Whatever else is drawn has a generator of its own, and does not differ.
@@ -215,8 +240,8 @@ class StageSteps:
                 state.drawn[name] = state.drawn.get(name, 0) + 1
                 state.seen[name] = state.seen.get(name, 0) + len(indices)
                 with shared.of(different.index(name) if self.apart else 0), explained_memory(name, stage, batch):
-                    loss = stage.loss_weights.get(name, 1.0) * self._loss(self.tasks[name], batch)
-                    loss.backward()
+                    loss = self._loss(self.tasks[name], batch)
+                    (stage.loss_weights.get(name, 1.0) * factors.get(name, 1.0) * loss).backward()
                 losses[name] = loss.detach()
         self.world.add_up([parameter.grad for parameter in self.own if parameter.grad is not None])
         return different, losses
