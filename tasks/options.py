@@ -278,6 +278,19 @@ class TripletOptions(TaskOptions):
 
 
 @dataclass
+class MaskedOptions(TaskOptions):
+    """Hold the options of masked words."""
+
+    share: float = 0.15  # of the words, that is hidden
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(0 < self.share < 1, f"share is {self.share!r}; expected between 0 and 1")
+        require(self.new_layers == self.own_layers == 0, "new_layers, own_layers: masked words train the encoder; "
+                                                         "expected 0")
+
+
+@dataclass
 class GlueOptions(PairOptions):
     """Hold the options of a GLUE task: cross-encoded, with BERT's dropout of 0.1, unless told otherwise."""
 
@@ -343,5 +356,6 @@ OPTIONS: dict[str, type[TaskOptions]] = {
     "inference": InferenceOptions,
     "inference_triplets": TripletOptions,
     "phrases": PhraseOptions,
+    "masked_words": MaskedOptions,
     "glue": GlueOptions,
 }

@@ -3,6 +3,7 @@ from minbert.config import BertConfig
 from minbert.tokenizer import BertTokenizer
 from tasks.glue import Glue
 from tasks.inference import Inference, InferenceTriplets
+from tasks.masked import MaskedWords
 from tasks.options import OPTIONS, TaskOptions
 from tasks.paraphrase import Paraphrase
 from tasks.phrases import Phrases
@@ -17,6 +18,7 @@ TASKS: dict[str, type[Task]] = {
     "inference": Inference,
     "inference_triplets": InferenceTriplets,
     "phrases": Phrases,
+    "masked_words": MaskedWords,
     "glue": Glue,
 }
 assert TASKS.keys() == OPTIONS.keys()

@@ -155,6 +155,7 @@ class Task(nn.Module):
     highest = 1.0  # the largest label of a regression
     sequences_per_example = 1
     answers_labels = True  # a prediction is compared with the example's label
+    reads_word_embeddings = False  # the head reads the whole table of word embeddings
 
     def __init__(self, name: str, tokenizer: BertTokenizer, config: BertConfig, options: TaskOptions):
         super().__init__()

@@ -120,6 +120,7 @@ def formats(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
         "sentiment test table": (folder / "ids-sst-test-student.csv", reader("sentiment", "test")),
         "paraphrase table": (folder / "quora-train.csv", reader("paraphrase")),
         "similarity table": (folder / "sts-train.csv", reader("similarity")),
+        "sentences of any table": (folder / "sts-train.csv", reader("masked_words")),
         "NLI JSON lines": (folder / "nli-train.jsonl", lambda path: read_pairs(path, "train")),
         "NLI table": (folder / "n.tsv", lambda path: read_pairs(path, "train")),
         "NLI parallel lines": (folder / "labels.dev", lambda path: read_pairs(path, "dev")),

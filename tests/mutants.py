@@ -240,6 +240,8 @@ MUTANTS = [
            "tests/test_teacher.py"),
     Mutant("a learned weight that the rule has seen", "training/step.py", "losses[name] = loss.detach()",
            "losses[name] = factors.get(name, 1.0) * loss.detach()", "tests/test_trainer.py"),
+    Mutant("every hidden word becomes [MASK]", "tasks/masked.py", "chosen & (kind < BECOMES_MASK)", "chosen",
+           "tests/test_masked.py"),
     Mutant("DWA without the number of tasks", "training/weighting.py", "len(powers) * power", "power",
            "tests/test_weighting.py"),
     Mutant("a rehearsal that moves thresholds", "training/step.py", "buffer.copy_(before)", "pass",

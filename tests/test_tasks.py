@@ -397,7 +397,8 @@ def test_nli_files_in_every_layout(tmp_path):
 
 @pytest.mark.parametrize(("kind", "options", "file", "split"), [
     ("sentiment", {}, "ids-sst-train.csv", "train"), ("paraphrase", {}, "quora-test-student.csv", "test"),
-    ("similarity", {}, "sts-dev.csv", "dev"), ("inference", {}, "nli-dev.jsonl", "dev"),
+    ("similarity", {}, "sts-dev.csv", "dev"), ("masked_words", {}, "sts-dev.csv", "dev"),
+    ("inference", {}, "nli-dev.jsonl", "dev"),
     ("inference_triplets", {}, "nli-train.jsonl", "train"), ("glue", {"layout": "mrpc"}, "MRPC/train.tsv", "train")])
 def test_a_large_files_examples_stay_on_disk(monkeypatch, tiny_tokenizer, tmp_path, kind, options, file, split):
     toy.write_course_files(tmp_path, train=12, dev=6, test=6)
@@ -444,6 +445,7 @@ def test_blank_labels_are_counted_in_the_real_files(tiny_tokenizer, shared_data)
     ("paraphrase", {"encoding": "both", "head": "cosine"}, "head 'cosine' compares two vectors"),
     ("paraphrase", {"encoding": "both", "trunk": "t"}, "its tasks are siamese"),
     ("inference", {"head": "cosine"}, "needs several"),
+    ("masked_words", {"share": 0.0}, "share is 0.0"), ("masked_words", {"own_layers": 1}, "train the encoder"),
     ("inference_triplets", {"objective": "quadruplet"}, "objective is 'quadruplet'"),
 ])
 def test_a_wrong_choice_is_a_clear_error(tiny_tokenizer, kind, options, message):

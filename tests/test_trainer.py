@@ -51,6 +51,8 @@ SHARING = [
      "balanced": ["para"], "optimizer": {"lr": 1e-3}},
     {"tasks": ["sst"], "epochs": 2, "batch_size": 16, "trainable": "heads", "optimizer": {"lr": 1e-3}},
 ]
+MASKED = [{"tasks": ["words", "sst"], "epochs": 2, "batch_size": 16, "steps_per_epoch": 4, "optimizer": {"lr": 1e-3}}]
+MASKED_TASKS = {"words": {"kind": "masked_words", "train": ["sts-train.csv"], "dev": ["ids-sst-dev.csv"]}}
 SHARING_TASKS = {"para": {"combination": "u,v", "loss": "bce", "trunk": "pairs"},
                  "sts": {"combination": "u,v", "head": "linear", "trunk": "pairs"},
                  "sst": {"head": "exemplars", "exemplars": 3}}
@@ -75,7 +77,8 @@ class Mortal(Trainer):
 
 @pytest.mark.parametrize(("save_every", "precision", "stages", "tasks"), [
     (0.0, "float32", STAGES, {}), (1e9, "float32", STAGES, {}), (0.0, "bfloat16", STAGES, {}),
-    (0.0, "float32", SHARING, SHARING_TASKS), (1e9, "float32", SHARING, SHARING_TASKS)])
+    (1e9, "float32", MASKED, MASKED_TASKS), (0.0, "float32", SHARING, SHARING_TASKS),
+    (1e9, "float32", SHARING, SHARING_TASKS)])
 def test_a_run_killed_at_any_step_comes_to_the_same_bits(tmp_path, toy_directory, tiny_tokenizer, monkeypatch,
                                                          save_every, precision, stages, tasks):
     """save_every 0: a state after each step; 1e9: only after epochs, so that steps are done twice."""

@@ -126,12 +126,15 @@ class StageSteps:
         # A plain sum needs one collection, to which all tasks add. Keeping tasks apart needs one for each.
         self.apart = stage.combine not in ("sum", "mean") or stage.log_conflicts
         table = self.encoder.embeddings.word_embeddings
+        # A look-up touches few words, so its gradient may be sparse. A head that reads all of them has a dense one.
+        sparse = (engine.sparse and table.weight.requires_grad
+                  and not any(task.reads_word_embeddings for task in self.models.values()))
         # A parameter of two tasks, such as a trunk's, is shared as the encoder's are.
         owners = Counter(parameter for task in self.models.values() for parameter in task.parameters())
         between = [parameter for parameter, count in owners.items() if count > 1]
         self.shared = SharedGradients([p for p in self.encoder.parameters() if p.requires_grad] + between,
                                       len(trained) if self.apart else 1,
-                                      table if engine.sparse and table.weight.requires_grad else None)
+                                      table if sparse else None)
         self.own = [parameter for parameter, count in owners.items() if count == 1]
 
     def training_mode(self):
