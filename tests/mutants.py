@@ -242,6 +242,8 @@ MUTANTS = [
            "losses[name] = factors.get(name, 1.0) * loss.detach()", "tests/test_trainer.py"),
     Mutant("every hidden word becomes [MASK]", "tasks/masked.py", "chosen & (kind < BECOMES_MASK)", "chosen",
            "tests/test_masked.py"),
+    Mutant("negatives that a chain of duplicates joins", "training/mining.py", "same | (cosines < low)",
+           "(cosines < low)", "tests/test_mining.py"),
     Mutant("DWA without the number of tasks", "training/weighting.py", "len(powers) * power", "power",
            "tests/test_weighting.py"),
     Mutant("a rehearsal that moves thresholds", "training/step.py", "buffer.copy_(before)", "pass",
