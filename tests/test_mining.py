@@ -93,7 +93,7 @@ def test_a_judge_keeps_what_it_holds_for_no_duplicate(place, tmp_path, capsys, t
 
 @pytest.mark.parametrize("text", ['"quoted"', '"', '""', 'a "b" c', '"a" or "b"', "plain"])
 def test_a_field_is_read_as_it_was(tmp_path, text):
-    (tmp_path / "x.csv").write_text(f"{mining.HEADER}\n0\tm\t{mining._field(text)}\ty\t0.0\n")
+    (tmp_path / "x.csv").write_text(mining.HEADER + "\n" + mining.line("m", text, "y", 0) + "\n")
     assert mining.read_labelled(tmp_path / "x.csv") == [(text, "y", 0)]
 
 

@@ -43,8 +43,12 @@ def read_labelled(path: Path) -> list[tuple[str, str, int]]:
     return pairs
 
 
+def line(identifier: str, first: str, second: str, label: float) -> str:
+    """Write a row of a file of pairs. A sentence in quotes gets further ones, which the reader takes away."""
+    return f"\t{identifier}\t{_field(first)}\t{_field(second)}\t{label:.1f}"
+
+
 def _field(text: str) -> str:
-    """Write a field so that the course's reader reads the text: it unwraps what begins and ends with quotes."""
     return '"' + text.replace('"', '""') + '"' if text.startswith('"') and text.endswith('"') else text
 
 
@@ -142,7 +146,7 @@ def mine(paths: Sequence[Path], out: Path, options: argparse.Namespace):
         print(f"{len(mined):,} of them are no duplicates by {options.judge}: probability below {options.below:g}")
     if not mined:
         raise ValueError("nothing was mined; widen --low and --high")
-    lines = [f"{index}\tmined-{index}\t{_field(first)}\t{_field(second)}\t0.0" for index, (first, second) in enumerate(mined)]
+    lines = [line(f"mined-{index}", *pair, 0) for index, pair in enumerate(mined)]
     write_text(out, "\n".join([HEADER, *lines]) + "\n")
     print(f"{out}: {len(mined):,} negatives")
 
