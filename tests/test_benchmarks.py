@@ -1,12 +1,16 @@
 """Benchmarks run, compare like with like, and say ratios; no time is asserted."""
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
+from conftest import TINY
 
+import train_multitask
 from benchmarks import __main__ as program
-from benchmarks import comparison_data, overhead, surgery
+from benchmarks import comparison_data, frontier, overhead, surgery
 from benchmarks.contestants import Ours, Padded, build, load, padded, starter_model, transformers_model
 from benchmarks.measure import Comparison, compare, table
 from benchmarks.starter import StarterAdamW
@@ -152,3 +156,30 @@ def test_the_comparisons_folder_has_the_published_ratio(tmp_path, shared_data, c
     capsys.readouterr()
     assert comparison_data.main([str(tmp_path), "--out", str(tmp_path / "x")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_frontier_counts_parameters_and_sentences(tmp_path, tiny_directory, toy_directory, monkeypatch, capsys):
+    monkeypatch.setattr(frontier, "BERT_BASE", TINY)
+    monkeypatch.setattr(frontier, "fetch", lambda name: tiny_directory)
+    runs = []
+    for seed in (1, 2):
+        runs.append(str(tmp_path / f"run-{seed}"))
+        assert train_multitask.main([
+            "--weights", str(tiny_directory), "--data", str(toy_directory), "--seed", str(seed), "--epochs", "1",
+            "--steps_per_epoch", "2", "--no_progress", "--out", runs[-1]]) == 0
+    capsys.readouterr()
+    assert frontier.main([*runs, "--data", str(toy_directory), "--repeats", "1", "--out", str(tmp_path / "f")]) == 0
+    ours, published = json.loads((tmp_path / "f.json").read_text())["rows"]
+    results = [json.loads((Path(run) / "results.json").read_text()) for run in runs]
+    assert ours["seeds"] == 2 and ours["scores"]["overall"] == pytest.approx(np.mean([r["overall"] for r in results]))
+    assert ours["spread"] == pytest.approx(np.std([r["overall"] for r in results], ddof=1))
+    assert ours["scores"]["sts"] == pytest.approx(np.mean([r["dev"]["sts"]["pearson"]["value"] for r in results]))
+    saved = safetensors.torch.load_file(Path(runs[0]) / "model.safetensors")
+    assert ours["encoder"] + ours["own"] == sum(tensor.numel() for tensor in saved.values())
+    seconds = json.loads((tmp_path / "f.json").read_text())["seconds"]["default"]
+    assert ours["speed"] == pytest.approx((24 + 2 * 24 + 2 * 24) / seconds[0])  # dev of sst, para and sts
+    assert published["scores"]["overall"] == 0.784 and published["minutes"] is None
+    assert capsys.readouterr().out == (tmp_path / "f.md").read_text()
+    assert "default, 0 M" in (tmp_path / "f.svg").read_text()
+    assert frontier.main([str(tmp_path), "--data", str(toy_directory)]) == 2
+    assert "has no results.json" in capsys.readouterr().err
