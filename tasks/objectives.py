@@ -126,9 +126,14 @@ class BinaryCrossEntropy(Objective):
 
 
 class CrossEntropy(Objective):
-    """Classify: one logit a class."""
+    """Classify: one logit a class. With two classes, a threshold other than one half can be set."""
 
     reads = "logits"
+    threshold: Tensor | None  # of the probability of class 1
+
+    def __init__(self, options: PairOptions, classes: int | None, highest: float):
+        super().__init__(options, classes, highest)
+        self.register_buffer("threshold", None)
 
     @property
     def outputs(self) -> int:
@@ -141,7 +146,9 @@ class CrossEntropy(Objective):
         return F.cross_entropy(outputs, labels, label_smoothing=self.options.label_smoothing)
 
     def predict(self, scores: Tensor) -> Tensor:
-        """Return the class of the largest logit. scores: logits [B, C]."""
+        """Return the class of the largest logit, or by the threshold. scores: logits [B, C]."""
+        if self.threshold is not None:
+            return (scores.softmax(dim=1)[:, 1] > self.threshold).long()
         return scores.argmax(dim=1)
 
     def probabilities(self, scores: Tensor) -> Tensor | None:

@@ -116,6 +116,11 @@ class TaskOptions:
         """Tell whether the loss can compare with a teacher's answers in place of labels."""
         return False
 
+    @property
+    def has_threshold(self) -> bool:
+        """Tell whether predictions are made from the probability of one of two classes."""
+        return False
+
     @classmethod
     def poolings(cls) -> tuple[str, ...]:
         """Return the poolings that make sense for this task."""
@@ -217,6 +222,11 @@ class PairOptions(TaskOptions):
     def two_classes(self) -> bool:
         """Tell whether the question has two classes."""
         return self.classes == 2
+
+    @property
+    def has_threshold(self) -> bool:
+        """Tell whether predictions are made from the probability of one of two classes."""
+        return self.two_classes and self.loss == "cross_entropy"
 
     @property
     def learns_from_answers(self) -> bool:

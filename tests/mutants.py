@@ -244,6 +244,8 @@ MUTANTS = [
            "tests/test_masked.py"),
     Mutant("negatives that a chain of duplicates joins", "training/mining.py", "same | (cosines < low)",
            "(cosines < low)", "tests/test_mining.py"),
+    Mutant("held-out rows that are trained on", "training/data.py", "if _texts(example) not in texts", "if True",
+           "tests/test_threshold.py"),
     Mutant("DWA without the number of tasks", "training/weighting.py", "len(powers) * power", "power",
            "tests/test_weighting.py"),
     Mutant("a rehearsal that moves thresholds", "training/step.py", "buffer.copy_(before)", "pass",

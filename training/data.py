@@ -1,7 +1,7 @@
 """The files of a recipe's tasks -> tokenized examples, with one printed line a file."""
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from corpora.examples import Example, joined
@@ -19,6 +19,7 @@ class TaskData:
     train: Sequence[Example]
     dev: Sequence[Example]
     test: Sequence[Example]  # empty where there is no test file
+    held_out: Sequence[Example] = field(default_factory=list)  # that decide the task's threshold
 
 
 def sample(examples: Sequence[Example], count: int | None, seed: str) -> Sequence[Example]:
@@ -44,6 +45,32 @@ def _read(task: Task, settings: TaskRecipe, files: Sequence[Path], split: str, s
         datasets.append(task.read(file, split) if layout is None else task.read_own(file, split, layout))
         say(datasets[-1].report())
     return joined([dataset.examples for dataset in datasets])
+
+
+def _texts(example: Example) -> frozenset[str]:
+    """Return an example's sentences, in any order and case."""
+    return frozenset(sentence.casefold() for sentence in example.sentences)
+
+
+def _hold_out(tasks: dict[str, Task], recipe: Recipe, directory: Path, data: dict[str, TaskData],
+              say: Callable[[str], None]):
+    """Draw the rows that decide thresholds, and take their texts out of the training data. See `load_data`."""
+    for name, settings in recipe.tasks.items():
+        if name not in tasks or not settings.held_out:
+            continue
+        everything = _read(tasks[name], settings, [directory / file for file in settings.held_out], "dev", say)
+        held = sample(everything, settings.held_out_rows, f"{recipe.seed}/{name}/held-out")
+        tasks[name].tokenize(held)
+        data[name].held_out = held
+        texts = set(map(_texts, held))
+        for other, part in data.items():
+            if name in (other, recipe.tasks[other].model_of):
+                before = len(part.train)
+                part.train = [example for example in part.train if _texts(example) not in texts]
+                if not part.train:
+                    raise ValueError(f"task {other}: held_out leaves nothing to train on")
+                say(f"  task {name}: {len(held):,} rows decide the threshold; {before - len(part.train):,} training "
+                    f"examples of {other} with their texts are left out")
 
 
 def load_data(tasks: dict[str, Task], recipe: Recipe, directory: Path, limit: int | None = None,
@@ -92,4 +119,6 @@ def load_data(tasks: dict[str, Task], recipe: Recipe, directory: Path, limit: in
             if task.note():
                 say(f"  {split}: {task.note()}")
         data[name] = TaskData(**parts)
+    if "train" in splits:
+        _hold_out(tasks, recipe, directory, data, say)
     return data

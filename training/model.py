@@ -15,6 +15,7 @@ from tasks.task import Task
 from training import checkpoint
 from training.recipe import Recipe
 from training.seeds import seed_of
+from training.threshold import make_room
 
 
 class MultitaskModel(nn.Module):
@@ -52,6 +53,8 @@ def build_model(recipe: Recipe, config: BertConfig, encoder: BertModel, tokenize
         tasks[name] = make_task(settings.kind, name, tokenizer, config, options)
         tasks[name].cmu_predictions = settings.format == "cmu"
         tasks[name].take_layers(encoder)
+        if settings.held_out:
+            make_room(tasks[name])
     for members in recipe.trunks().values():
         sharing = [task for name, task in tasks.items() if name in members and isinstance(task, PairTask)]
         trunk = Trunk(sharing[0].features, config.hidden_size, sharing[0].dropout.p)

@@ -41,6 +41,7 @@ from training.model import build_model, load_run
 from training.recipe import Recipe
 from training.runs import WEIGHTS, check_identity, content_hash, environment, hashes_of, model_hashes, only_process
 from training.teacher import teach, teachers_of
+from training.threshold import tune
 from training.trainer import Trainer
 
 
@@ -165,6 +166,9 @@ class Program:
         self.trainer: Trainer | None = self._trainer()
         before = time.monotonic()
         self.trainer.train()
+        for name, task in self.model.tasks_by_name().items():
+            if self.data[name].held_out:
+                self.say(tune(task, self.model.encoder, self.data[name], self.device, self.world))
         self.training_seconds = time.monotonic() - before
         if self.trainer.state.skipped_steps:
             self.say(f"{self.trainer.state.skipped_steps} steps were skipped: a gradient was not finite")
@@ -218,7 +222,7 @@ class Program:
     def _data_hashes(self) -> dict[str, str]:
         """Map the recipe's files to the hashes of their contents."""
         return hashes_of([self.data_directory / file for task in self.recipe.tasks.values()
-                          for split in SPLITS for file in getattr(task, split)])
+                          for split in (*SPLITS, "held_out") for file in getattr(task, split)])
 
     def _trainer(self) -> Trainer:
         return Trainer(self.model, self.recipe, self.data, self.directory, self.engine, self.device, self._precision,

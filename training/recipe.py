@@ -163,6 +163,8 @@ class TaskRecipe:
     test: list[str] = field(default_factory=list)
     limit: int | None = None  # at most so many training examples, drawn with the recipe's seed
     model_of: str = ""  # the task whose head and options this one has: it is more training data for that task
+    held_out: list[str] = field(default_factory=list)  # files whose rows decide the threshold (training/threshold.py)
+    held_out_rows: int = 2000  # as many are drawn with the recipe's seed, and left out of train
     dev_share: float = 0.0  # without a dev file: this share of train is drawn for dev, with the recipe's seed
     # Files of one's own (corpora/layouts.py). Empty: the task's usual format.
     format: str = ""
@@ -176,6 +178,9 @@ class TaskRecipe:
         _require(self.limit is None or self.limit >= 1, f"limit is {self.limit!r}; expected 1 or more")
         _require(0 <= self.dev_share < 1, f"dev_share is {self.dev_share!r}; expected 0 to below 1")
         _require(not (self.dev and self.dev_share), "dev and dev_share: expected one of them")
+        _require(self.held_out_rows >= 1, f"held_out_rows is {self.held_out_rows!r}; expected 1 or more")
+        _require(not self.held_out or self.options.has_threshold,
+                 "held_out: needs a pair task with two classes and the loss cross_entropy; others have no threshold")
         for name in ("separator", "columns", "labels"):
             _require(self.format != "" or not getattr(self, name), f"{name} has no effect without a format")
         _require(self.format != "" or self.header, "header has no effect without a format")
@@ -199,7 +204,8 @@ class TaskRecipe:
 
 
 # The fields of a task that say where its examples are. The others say what its model is.
-DATA_FIELDS = ("train", "dev", "test", "limit", "dev_share", "format", "separator", "header", "columns", "labels")
+DATA_FIELDS = ("train", "dev", "test", "limit", "held_out", "held_out_rows", "dev_share", "format", "separator",
+               "header", "columns", "labels")
 
 # What a recipe need not say: kind and files of the tasks by their usual names.
 USUAL_TASKS: dict[str, dict[str, Any]] = {
