@@ -93,24 +93,44 @@ def test_a_student_learns_and_is_as_reproducible_as_any_run(place, capsys):
     assert "is the teacher" in said and said.count("examples of task sst answered") == 2  # of sst and of phrases, once
 
 
-def test_answers_that_were_given_are_not_computed_again(place, monkeypatch):
+def test_answers_that_were_given_are_not_computed_again(place, monkeypatch, tmp_path, toy_directory):
     monkeypatch.setattr(teacher, "CHUNK", 10)
     assert train_multitask.main([*place, "--out", "one"]) == 0
-    kept = sorted(Path("cache/answers").iterdir())
-    assert len(kept) == 3 * 3 + 7  # dev has 24 examples, train 64
+    kept = sorted(Path("cache/answers").rglob("*.npz"))
+    assert len(list(Path("cache/answers").iterdir())) == 3  # sst and phrases have one teacher's task
     kept[3].unlink()
     calls = []
     real = teacher.answers
-    monkeypatch.setattr(teacher, "answers", lambda *arguments: calls.append(1) or real(*arguments))
+    monkeypatch.setattr(teacher, "answers", lambda task, encoder, examples, *rest: (
+        calls.append(len(examples)), real(task, encoder, examples, *rest))[1])
     assert train_multitask.main([*place, "--out", "two"]) == 0
-    assert len(calls) == 1 and sorted(Path("cache/answers").iterdir()) == kept
+    assert len(calls) == 1 and calls[0] <= 10 and sorted(Path("cache/answers").rglob("*.npz")) == kept
+    assert Path("one/model.safetensors").read_bytes() == Path("two/model.safetensors").read_bytes()
+    # Fewer examples, in another order: all of them are known.
+    shutil.copytree(toy_directory, "fewer")
+    header, *lines = Path("fewer/quora-dev.csv").read_text().splitlines()
+    Path("fewer/quora-dev.csv").write_text("\n".join([header, *reversed(lines[5:])]) + "\n")
+    place[place.index("--data") + 1] = "fewer"
+    assert train_multitask.main([*place, "--out", "three"]) == 0 and len(calls) == 1
 
 
-@pytest.mark.parametrize("content", [b"", b"x" * 300, b"\x93NUMPY\x01\x00v\x00{'descr': '<f4'"])
+def damaged(path, content):
+    """Write bytes, or arrays of the wrong kind."""
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        np.savez(path, **content)
+
+
+@pytest.mark.parametrize("content", [
+    b"", b"x" * 300, b"PK\x03\x04cut off", {"values": np.zeros((2, 5), np.float32)},
+    {"digests": np.zeros((3, 32), np.uint8), "values": np.zeros((2, 5), np.float32)},
+    {"digests": np.zeros((2, 32), np.uint8), "values": np.zeros((2, 5), np.int64)},
+    {"digests": np.array([{}], dtype=object), "values": np.zeros((1, 5), np.float32)}])
 def test_a_damaged_answer_is_one_line(place, capsys, content):
     assert train_multitask.main([*place, "--out", "one"]) == 0
-    path = min(Path("cache/answers").iterdir())
-    path.write_bytes(content)
+    path = min(Path("cache/answers").rglob("*.npz"))
+    damaged(path, content)
     assert train_multitask.main([*place, "--out", "two"]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and path.name in error and "delete it, and the teacher answers again" in error
@@ -126,12 +146,13 @@ def test_a_dry_run_checks_the_teachers_and_asks_them_nothing(place, capsys):
 
 def test_the_teacher_answers_at_the_students_precision(place):
     assert train_multitask.main([*place, "--out", "one"]) == 0
-    exact = set(Path("cache/answers").iterdir())
+    exact = set(Path("cache/answers").rglob("*.npz"))
     assert train_multitask.main([*place, "--precision", "bfloat16", "--out", "two"]) == 0
-    coarse = set(Path("cache/answers").iterdir()) - exact
+    coarse = set(Path("cache/answers").rglob("*.npz")) - exact
     assert len(coarse) == len(exact) == 4
-    closest = [min(np.abs(np.load(one) - np.load(other)).max() for other in exact
-                   if np.load(one).shape == np.load(other).shape) for one in coarse]
+    values = {path: np.load(path)["values"] for path in (*coarse, *exact)}
+    closest = [min(np.abs(values[one] - values[other]).max() for other in exact
+                   if values[one].shape == values[other].shape) for one in coarse]
     assert 0 < max(closest) < 0.05
 
 

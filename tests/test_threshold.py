@@ -10,12 +10,13 @@ import torch
 from conftest import TINY, make_task
 
 import train_multitask
+from corpora.examples import Example
 from corpora.predictions import load_predictions
 from minbert.tokenizer import BertTokenizer
 from tasks.objectives import CrossEntropy
 from tasks.options import ParaphraseOptions
 from training import threshold
-from training.data import load_data
+from training.data import TaskData, load_data
 from training.engines import make_engine
 from training.evaluate import answers
 from training.model import load_run
@@ -127,18 +128,16 @@ def test_a_known_shift_is_found(place, monkeypatch):
     def shifted(task, encoder, examples, device, world):
         return {"probabilities": np.stack([1 - given, given], axis=1)}
 
-    class Held:
-        held_out = [type("E", (), {"label": float(value > 0.702)}) for value in given]
-
+    data = TaskData([], [], [], [Example("", ("", ""), float(value > 0.702)) for value in given])
     monkeypatch.setattr(threshold, "answers", shifted)
     recipe = parse_recipe({"tasks": {"para": {"held_out": ["x.csv"]}}, "stage": [{"tasks": ["para"]}]}, "r.toml")
     assert recipe.tasks["para"].held_out_rows == 2000
     task = make_task("paraphrase", "para", BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]), TINY, {})
     threshold.make_room(task)
-    line = threshold.tune(task, None, Held, torch.device("cpu"), None)
+    line = threshold.tune(task, None, data, torch.device("cpu"), None)
     assert float(task.objective.threshold) == pytest.approx(0.7025) and "right for 1.0000 of 201" in line
-    Held.held_out = [type("E", (), {"label": 1.0})] * 201
-    assert "none is better than one class" in threshold.tune(task, None, Held, torch.device("cpu"), None)
+    data.held_out = [Example("", ("", ""), 1.0)] * 201
+    assert "none is better than one class" in threshold.tune(task, None, data, torch.device("cpu"), None)
 
 
 @pytest.mark.parametrize(("table", "message"), [

@@ -5,6 +5,7 @@ section 2). It answers each example once; its answers are kept in the cache, and
 """
 import hashlib
 import io
+import zipfile
 from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -60,21 +61,29 @@ def teacher_task(student: Task, settings: TaskRecipe, folder: Path, teacher: Rec
                      f"{', '.join(teacher.tasks)}")
 
 
-def _write_array(path: Path, values: np.ndarray):
-    buffer = io.BytesIO()  # np.save would change the name of a file that is not called .npy
-    np.save(buffer, values, allow_pickle=False)
+def _digest(example: Example) -> bytes:
+    """Identify an example by its sentences."""
+    return hashlib.sha256("\0".join((*example.sentences, "")).encode()).digest()
+
+
+def _write(path: Path, digests: list[bytes], values: np.ndarray):
+    buffer = io.BytesIO()  # np.savez would change the name of a file that is not called .npz
+    np.savez(buffer, digests=np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, 32), values=values)
     write_atomically(path, lambda place: place.write_bytes(buffer.getvalue()))
 
 
-def _read_array(path: Path, length: int) -> np.ndarray:
+def _read(path: Path) -> dict[bytes, np.ndarray]:
+    """Read answers by the digests of their examples."""
     try:
-        values = np.load(path, allow_pickle=False)
-        if values.ndim != 2 or len(values) != length or values.dtype != np.float32:
-            raise ValueError(f"an array of the shape {list(values.shape)}")
-    except (OSError, ValueError, EOFError) as error:
+        with np.load(path, allow_pickle=False) as arrays:
+            digests, values = arrays["digests"], arrays["values"]
+        if not (digests.ndim == values.ndim == 2 and digests.shape == (len(values), 32)
+                and (digests.dtype, values.dtype) == (np.uint8, np.float32)):
+            raise ValueError(f"arrays of the shapes {list(digests.shape)} and {list(values.shape)}")
+    except (OSError, ValueError, EOFError, KeyError, AttributeError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path}: cannot be read ({first_line(error)}); delete it, and the teacher answers "
                          "again") from None
-    return values
+    return dict(zip(map(bytes, digests), values, strict=True))
 
 
 def kept_answers(task: Task, model: MultitaskModel, examples: Sequence[Example], identity: str,
@@ -89,23 +98,26 @@ def kept_answers(task: Task, model: MultitaskModel, examples: Sequence[Example],
         world: the processes; they take turns.
         say: prints a line.
     """
-    parts = []
-    for start in range(0, len(examples), CHUNK):
-        # The teacher cuts and numbers the text itself.
-        copies = [Example(example.id, example.sentences, example.label) for example in examples[start:start + CHUNK]]
-        text = "\0".join(sentence for copy in copies for sentence in (*copy.sentences, ""))
-        key = hashlib.sha256(f"{identity}/{task.name}/{text}".encode()).hexdigest()
-        path = cache_directory() / "answers" / f"{key}.npy"
-        if not path.exists():
-            task.tokenize(copies)
-            given = answers(task, model.encoder, copies, device, world)
-            values = given["probabilities"] if task.classes is not None else given["prediction"][:, None]
-            if world.first:
-                _write_array(path, values.astype(np.float32))
-            say(f"  {min(start + CHUNK, len(examples)):,} of {len(examples):,} examples of task {task.name} answered")
-            world.wait()
-        parts.append(_read_array(path, len(copies)))
-    return np.concatenate(parts)
+    folder = cache_directory() / "answers" / hashlib.sha256(f"{identity}/{task.name}".encode()).hexdigest()[:32]
+    known: dict[bytes, np.ndarray] = {}
+    for path in sorted(folder.glob("*.npz")):
+        known.update(_read(path))
+    world.wait()  # all have read before the first process writes more
+    digests = [_digest(example) for example in examples]
+    # Each once, and only the text: the teacher cuts and numbers it itself.
+    missing = {digest: index for index, digest in enumerate(digests) if digest not in known}
+    for start in range(0, len(missing), CHUNK):
+        some = list(missing)[start:start + CHUNK]
+        copies = [Example("", examples[missing[digest]].sentences) for digest in some]
+        task.tokenize(copies)
+        given = answers(task, model.encoder, copies, device, world)
+        values = given["probabilities"] if task.classes is not None else given["prediction"][:, None]
+        values = values.astype(np.float32)
+        if world.first:
+            _write(folder / f"{hashlib.sha256(b''.join(some)).hexdigest()[:32]}.npz", some, values)
+        known.update(zip(some, values, strict=True))
+        say(f"  {min(start + CHUNK, len(missing)):,} of {len(missing):,} examples of task {task.name} answered")
+    return np.stack([known[digest] for digest in digests])
 
 
 def teach(tasks: dict[str, Task], recipe: Recipe, data: dict[str, TaskData], engine: Engine, precision: str,
