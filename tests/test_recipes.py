@@ -1,6 +1,7 @@
 """Every recipe in recipes/ runs on generated data with a tiny encoder, and takes the tasks in the published order."""
 import json
 from itertools import groupby
+from pathlib import Path
 
 import pytest
 from conftest import ROOT
@@ -8,6 +9,7 @@ from conftest import ROOT
 import train_multitask
 from corpora import toy
 from training.recipe import load_recipe
+from training.teacher import teachers_of
 
 RECIPES = sorted((ROOT / "recipes").rglob("*.toml"))
 
@@ -62,8 +64,13 @@ def data_of(path, toy_directory, larger_directory):
 @pytest.mark.parametrize("path", [path for path in RECIPES if path not in IN_TURN], ids=name_of)
 def test_a_recipe_trains_two_steps(path, tmp_path, monkeypatch, tiny_directory, deep_directory, toy_directory):
     monkeypatch.chdir(tmp_path)
-    steps = run(path, toy_directory, weights_of(path, tiny_directory, deep_directory), "--epochs", "1",
-                "--steps_per_epoch", "2", "--batch_size", "4")
+    few = ["--epochs", "1", "--steps_per_epoch", "2", "--batch_size", "4"]
+    for teacher in teachers_of(load_recipe(path)):  # runs/X is a run of recipes/X.toml
+        own = ROOT / "recipes" / f"{Path(teacher).name}.toml"
+        assert train_multitask.main([
+            "--recipe", str(own), "--weights", str(deep_directory), "--data", str(toy_directory), "--out", teacher,
+            "--no_progress", *few]) == 0
+    steps = run(path, toy_directory, weights_of(path, tiny_directory, deep_directory), *few)
     assert len(steps) == 2 * len({step["stage"] for step in steps}) and not any("skipped" in step for step in steps)
     assert json.loads((tmp_path / "run" / "results.json").read_text())["dev"]
 
