@@ -105,6 +105,30 @@ def test_a_run_killed_at_any_step_comes_to_the_same_bits(tmp_path, toy_directory
     assert last.state.stage == len(stages)
 
 
+def test_the_time_of_an_interrupted_run_counts(tmp_path, toy_directory, tiny_tokenizer, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr("training.trainer.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("training.trainer.SAVE_EVERY", 0.0)
+
+    class Slow(Mortal):
+        def _log(self, record):
+            clock[0] += 10 * ("loss" in record)
+            super()._log(record)
+
+    stages = [{"tasks": ["sst"], "epochs": 1, "steps_per_epoch": 3, "keep": "last"}] * 2
+    monkeypatch.setattr(Mortal, "steps_left", 3)
+    with pytest.raises(Killed):  # after two steps that were saved
+        make_trainer(tmp_path, toy_directory, tiny_tokenizer, stages, Slow).train()
+    clock[0] += 1000  # nothing ran
+    monkeypatch.setattr(Mortal, "steps_left", 10**9)
+    trainer = make_trainer(tmp_path, toy_directory, tiny_tokenizer, stages, Slow)
+    trainer.train()
+    assert trainer.state.seconds == 60
+    again = make_trainer(tmp_path, toy_directory, tiny_tokenizer, stages, Slow)
+    again.train()
+    assert again.state.seconds == 60
+
+
 def test_a_finished_run_is_not_trained_again(tmp_path, toy_directory, tiny_tokenizer):
     first = make_trainer(tmp_path, toy_directory, tiny_tokenizer, STAGES[1:])
     first.train()

@@ -9,7 +9,6 @@ import json
 import os
 import statistics
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -164,12 +163,11 @@ class Program:
             check_identity(self.directory, self.identity)
             write_text(self.directory / "recipe.toml", text)
         self.trainer: Trainer | None = self._trainer()
-        before = time.monotonic()
         self.trainer.train()
         for name, task in self.model.tasks_by_name().items():
             if self.data[name].held_out:
                 self.say(tune(task, self.model.encoder, self.data[name], self.device, self.world))
-        self.training_seconds = time.monotonic() - before
+        self.training_seconds = self.trainer.state.seconds
         if self.trainer.state.skipped_steps:
             self.say(f"{self.trainer.state.skipped_steps} steps were skipped: a gradient was not finite")
         if self.world.first:

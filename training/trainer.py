@@ -44,6 +44,7 @@ class TrainerState(StepState):
     epochs_since_best: int = 0
     last_score: float | None = None
     decreases: int = 0  # of the dev score from one epoch to the next
+    seconds: float = 0.0  # of training, in all processes that took part one after the other
     log_bytes: int = 0  # length of metrics.jsonl when this state was saved
 
 
@@ -106,6 +107,7 @@ class Trainer:
             self.state.precision, message = self.world.gather(self.decide_precision() if self.world.first else None)[0]
             if message:
                 self.say(message)
+        self.started = time.monotonic() - self.state.seconds
         self.world.wait()  # all have read the saved state before the first process writes another
         if self.world.first:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -117,7 +119,7 @@ class Trainer:
             self._train_stage(self.recipe.stage[self.state.stage], tensors)
             tensors = {}
             self.state = TrainerState(stage=self.state.stage + 1, skipped_steps=self.state.skipped_steps,
-                                      seen=self.state.seen, precision=self.state.precision)
+                                      seen=self.state.seen, precision=self.state.precision, seconds=self.state.seconds)
             self._save(None)
         for further in self.logs:
             further.close()
@@ -304,6 +306,7 @@ class Trainer:
             tensors[f"steps.{names[parameter]}"] = torch.tensor(moments["step"])
         if steps is not None and steps.average is not None:
             tensors |= {f"average.{name}": mean for name, mean in steps.average.mean.items()}
+        self.state.seconds = time.monotonic() - self.started
         self.state.log_bytes = self.log_path.stat().st_size if self.log_path.exists() else 0
         checkpoint.save_state(self.directory, tensors, dataclasses.asdict(self.state))
 
