@@ -30,7 +30,7 @@ def test_contestants_take_turns():
     assert order == ["a", "b"] * 3
 
 
-SLOW = ("overhead", "memory")  # each some half minute
+SLOW = ("overhead", "memory", "scaling", "training")
 
 
 @pytest.mark.parametrize("part", [pytest.param(part, marks=[pytest.mark.slow] * (part in SLOW))

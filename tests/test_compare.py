@@ -75,6 +75,7 @@ def test_recipes_over_seeds_make_one_table_and_finished_runs_are_kept(tmp_path, 
     assert results == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("results.json")}
 
 
+@pytest.mark.slow
 def test_a_learning_curve_runs_each_size(tmp_path, flags):
     assert main([str(ROOT / "recipes" / "glue" / "mrpc.toml"), "--seeds", "1", "--train_sizes", "10,20", "--out",
                  str(tmp_path), *flags]) == 0
@@ -82,6 +83,7 @@ def test_a_learning_curve_runs_each_size(tmp_path, flags):
     assert "| mrpc @ 10 |" in table and "| mrpc @ 20 |" in table
 
 
+@pytest.mark.slow
 def test_transfer_recipes_run_with_several_weights_and_sizes(tmp_path, toy_directory, tiny_directory):
     """A recipe of transfer fine-tuning goes to its own program; every weight and every size has its line."""
     other = tmp_path / "other" / tiny_directory.name

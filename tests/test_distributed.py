@@ -37,7 +37,7 @@ RECIPES = {
 }
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", ["sum", "surgery", pytest.param("rdrop", marks=pytest.mark.slow)])
 def test_two_processes_come_to_the_parameters_of_one(tmp_path, tiny_directory, toy_directory, name):
     tasks, stage = RECIPES[name]
     recipe = tmp_path / "recipe.toml"
