@@ -26,6 +26,7 @@ from minbert.config import BertConfig
 from minbert.tokenizer import BertTokenizer
 from tasks.encoding import encode
 from tasks.losses import symmetric_divergence
+from tasks.lowrank import LowRank
 from tasks.options import TaskOptions
 from tasks.pooling import CLS_POOLINGS, PENALTY_WEIGHT, AttentivePooling, pool
 
@@ -171,11 +172,19 @@ class Task(nn.Module):
         self.attentive = AttentivePooling(config.hidden_size) if options.pooling == "attentive" else None
         self.new_layers = NewLayers(config, options.new_layers) if options.new_layers else None
         self.own_layers: OwnLayers | None = None
+        self.low_rank: LowRank | None = None
 
     def take_layers(self, encoder: BertModel):
-        """Copy the layers that are to be the task's own. Raise ValueError if the encoder has fewer."""
+        """Make what the task has of the encoder for itself. Raise ValueError if the encoder is too small for it."""
         if self.options.own_layers:
             self.own_layers = OwnLayers(encoder, self.options.own_layers)
+        if self.options.low_rank:
+            self.low_rank = LowRank(encoder, self.options.low_rank)
+
+    def view(self, encoder: BertModel) -> BertModel:
+        """Return the encoder as this task has it: with layers, or changes of projections, of its own."""
+        own = self.own_layers or self.low_rank
+        return encoder if own is None else own.on(encoder)
 
     # ---- file -> examples -> batch -----------------------------------------------------------------------------------
 
@@ -259,8 +268,7 @@ class Task(nn.Module):
 
     def encode(self, encoder: BertModel, tokens: TokenBatch) -> tuple[Tensor, Tensor]:
         """Return one vector a sequence, [sequences, H], and the penalty that pooling asks for."""
-        if self.own_layers is not None:
-            encoder = self.own_layers.on(encoder)
+        encoder = self.view(encoder)
         output = encode(encoder, tokens, cls_only=self.pooling in CLS_POOLINGS and self.new_layers is None)
         if self.new_layers is not None:
             output = self.new_layers(encoder, output, tokens.attention_mask)

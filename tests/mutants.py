@@ -246,6 +246,8 @@ MUTANTS = [
            "(cosines < low)", "tests/test_mining.py"),
     Mutant("held-out rows that are trained on", "training/data.py", "if _texts(example) not in texts", "if True",
            "tests/test_threshold.py"),
+    Mutant("LoRA with one matrix for all layers", "tasks/lowrank.py", "self.down[index, place]", "self.down[0, place]",
+           "tests/test_lowrank.py"),
     Mutant("DWA without the number of tasks", "training/weighting.py", "len(powers) * power", "power",
            "tests/test_weighting.py"),
     Mutant("a rehearsal that moves thresholds", "training/step.py", "buffer.copy_(before)", "pass",

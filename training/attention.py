@@ -32,7 +32,7 @@ def attention_of(task: Task, encoder: BertModel, examples: Sequence[Example], co
     # Among the first thousand: a large file need not be read to its end.
     sequences = [task.tokenizer.build(examples[index].ids[0]) for index in range(min(len(examples), 1000))]
     chosen = [sequence for sequence in sequences if 6 <= len(sequence[0]) <= longest][:count]
-    encoder = task.own_layers.on(encoder) if task.own_layers is not None else encoder
+    encoder = task.view(encoder)
     device = encoder.embeddings.word_embeddings.weight.device
     result = []
     with evaluating(encoder, task):
