@@ -1,8 +1,8 @@
 """LoRA: a task's own change of the shared encoder, in two thin matrices a projection (Hu et al. 2021, section 4).
 
 The query and the value projections of every layer have the weight W + B A for this task, with A [r, H] and B [H, r].
-W is the encoder's and may be frozen; A and B are the task's. B starts at zero: the task starts with the encoder as it is.
-The paper's factor alpha / r is 1 here: its alpha is r.
+W is the encoder's and may be frozen; A and B are the task's. B starts at zero, so the encoder starts unchanged. The
+paper's factor alpha / r is 1 here: its alpha is r.
 """
 import copy
 from typing import Any
