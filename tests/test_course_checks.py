@@ -1,5 +1,6 @@
 """The course's checks: every known mistake is named, every right variant passes, and the handout holds no solution."""
 import dataclasses
+import functools
 import io
 import json
 import re
@@ -114,8 +115,10 @@ def test_watch_checks_again_when_a_file_changes_and_ends_with_control_c(tmp_path
     handout.build(folder, COURSE, scan=False)
     shutil.copy(ROOT / "minbert" / "attention.py", folder / "minbert" / "attention.py")
     right = (folder / "minbert" / "attention.py").read_text()
+    # A shell that starts tests in the background lets them ignore Ctrl-C, and they hand that on.
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     with subprocess.Popen([sys.executable, "-u", "-m", "course.check", "attention", "--watch"], cwd=folder,
-                          stdout=subprocess.PIPE, text=True) as process:
+                          stdout=subprocess.PIPE, text=True, preexec_fn=heed) as process:
         said = []
         try:
             for text in (right.replace(" / math.sqrt(query.shape[-1])", ""), right):
