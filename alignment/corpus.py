@@ -18,7 +18,7 @@ from alignment.jsonl import AlignedPair, parse_line, read_pharaoh, split_words
 from alignment.trees import Span, boundary_strengths, read_brackets, tree_spans
 from alignment.words import align, cosine_matrix, default_layer, word_vectors
 from corpora.files import write_atomically
-from corpora.processes import end_with
+from corpora.processes import ctrl_c_later, end_with
 from corpora.tables import read_lines
 from minbert.batch import by_size
 from minbert.bert import BertModel
@@ -147,7 +147,9 @@ def align_corpus(pairs: list[Pair], encoder: BertModel, tokenizer: BertTokenizer
             chunk = [pairs[index] for index in indices]
             vectors = vectors_of(chunk)
             work = [(pair, vectors[i], vectors[len(chunk) + i], center, settings) for i, pair in enumerate(chunk)]
-            yield from pool.map(extract_pair, work, chunksize=64) if pool else map(extract_pair, work)
+            with ctrl_c_later():  # the first call starts the workers
+                extracted = pool.map(extract_pair, work, chunksize=64) if pool else map(extract_pair, work)
+            yield from extracted
             bar.update(len(chunk))
     finally:
         bar.close()

@@ -1,8 +1,10 @@
-"""Let a process end when the process that started it ends, however that ended."""
+"""Processes that a program starts: they end when it ends, however that ended, and Ctrl-C reaches it alone."""
 import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 LOOK_EVERY = 0.5  # seconds
 
@@ -19,3 +21,16 @@ def end_with(parent: int):
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def ctrl_c_later() -> Iterator[None]:
+    """Let a Ctrl-C inside wait until the end. Processes that are started inside never hear one.
+
+    Python loses an interrupt that comes in the moment of a fork, and prints a traceback for it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -19,6 +19,7 @@ import train_multitask
 from corpora import toy
 from corpora.files import write_json
 from corpora.predictions import load_predictions
+from corpora.processes import ctrl_c_later
 from tasks.metrics import pearson
 from training import checkpoint
 from training.commandline import printable
@@ -524,3 +525,13 @@ def test_a_correlation_with_a_constant_is_zero():
     for x, y, count in ((0.1, 0.7, 3), (1.81, 0.576, 1448), (3.8, 0.7, 863)):
         assert pearson([x] * count, [y] * count) == 0
     assert pearson([1.0, 2.0], [0.7, 0.7]) == 0
+
+
+def test_ctrl_c_waits_for_the_end_of_a_fork():
+    order = []
+    with pytest.raises(KeyboardInterrupt):
+        with ctrl_c_later():
+            os.kill(os.getpid(), signal.SIGINT)
+            order.append("inside")
+        order.append("never")
+    assert order == ["inside"]

@@ -70,7 +70,7 @@ def check_pairs(task, encoder, directory, options, pooling="mean"):
     full = {"bins": 6, "margin": task.objective.options.margin, "temperature": 0.05, "positive_from": 0.8,
             "label_smoothing": 0.0, "threshold": 0.3, "target_range": [0.0, 1.0],
             "logit": head_kind != "cosine" or classes == 2, **options}
-    if hasattr(task.objective, "threshold"):
+    if getattr(task.objective, "threshold", None) is not None:
         task.objective.threshold.fill_(0.3)
     with torch.no_grad():
         for parameter in task.parameters():
