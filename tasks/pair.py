@@ -116,9 +116,9 @@ class PairTask(Task):
 
     @torch.no_grad()
     def observe(self, outputs: Outputs, batch: Batch):
-        """Let the objective take note of a training batch's scores."""
-        assert batch.labels is not None
-        self.objective.observe(self._compared(outputs), batch.labels)
+        """Let the objective take note of a training batch's scores, if there are labels."""
+        if batch.labels is not None:
+            self.objective.observe(self._compared(outputs), batch.labels)
 
     def predict_from(self, outputs: Outputs) -> Tensor:
         """Turn outputs into classes or scores [B]."""

@@ -289,8 +289,11 @@ class Task(nn.Module):
     def training_loss(self, outputs: Any, batch: Any) -> Tensor:
         """Compute the loss against the labels or, where a teacher answered, the mean of it and of that against answers.
 
-        This is knowledge distillation (Hinton et al. 2015, section 2, at temperature 1).
+        This is knowledge distillation (Hinton et al. 2015, section 2, at temperature 1). Without labels the answers
+        count alone.
         """
+        if batch.labels is None:
+            return self.criterion(outputs, dataclasses.replace(batch, labels=batch.answers))
         loss = self.criterion(outputs, batch)
         if getattr(batch, "answers", None) is None:
             return loss

@@ -216,7 +216,7 @@ def test_options_that_make_no_sense_are_refused(options, message):
 
 def criterion(tokenizer, kind, options, values, labels, answers):
     task = make_task(kind, kind, tokenizer, TINY, options.filled())
-    batch = Batch(None, labels, torch.arange(len(labels)), answers)
+    batch = Batch(None, labels, torch.arange(len(values)), answers)
     return float(task.training_loss(Outputs(values, torch.tensor(0.25)), batch))
 
 
@@ -259,3 +259,46 @@ def test_reading_a_teacher_changes_no_later_draw(taught):
 def test_the_report_of_a_student_names_its_teacher(place):
     assert train_multitask.main([*place, "--out", "run"]) == 0
     assert "teachers" in json.loads(Path("run/results.json").read_text())["identity"]
+
+
+UNLABELLED = RECIPE.replace('train = ["ids-sst-train.csv"]\n', 'train = ["texts.csv"]\nunlabelled = true\n')
+
+
+@pytest.fixture
+def texts(place, toy_directory, tmp_path, taught):
+    """A folder of data with sentences that have no label."""
+    shutil.copytree(toy_directory, "data")
+    lines = [line.split("\t") for line in Path("data/ids-sst-train.csv").read_text().splitlines()]
+    Path("data/texts.csv").write_text("".join("\t".join(fields[:3]) + "\n" for fields in lines))
+    Path("student.toml").write_text(UNLABELLED.format(teacher=taught))
+    place[place.index("--data") + 1] = "data"
+    return place
+
+
+def test_sentences_without_labels_teach_by_the_answers_alone(texts, monkeypatch, taught):
+    data = taught_examples(monkeypatch, texts)
+    assert all(example.label is None and len(example.answer) == 5 for example in data["phrases"].train)
+    results = json.loads(Path("run/results.json").read_text())
+    assert "phrases" not in results["train"] and results["examples_seen"]["phrases"] == 12
+    assert train_multitask.main([*texts, "--dry_run"]) == 0
+
+
+def test_without_labels_the_loss_is_that_of_the_answers(tiny_tokenizer):
+    logits, answers = torch.randn(4, 5, dtype=torch.float64), torch.rand(4, 5, dtype=torch.float64).softmax(1)
+    options = SentimentOptions(teacher="x", teacher_weight=0.3)
+    found = criterion(tiny_tokenizer, "sentiment", options, logits, None, answers)
+    expected = -(answers * logits.log_softmax(1)).sum(1).mean()
+    assert found == pytest.approx(float(expected) + 0.25, rel=1e-12)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda text: text.replace('model_of = "sst"\n', 'kind = "sentiment"\ndev = ["ids-sst-dev.csv"]\n'),
+     "unlabelled: is for further"),
+    (lambda text: text.replace('teacher = "{teacher}"\n[tasks.phrases]', "[tasks.phrases]"),
+     "unlabelled: is for further"),
+    (lambda text: text + 'balanced = ["phrases"]\n', "balanced names task 'phrases', whose classes are not known")])
+def test_unlabelled_data_need_a_teacher(texts, capsys, taught, change, message):
+    Path("student.toml").write_text(change(UNLABELLED).format(teacher=taught))
+    assert train_multitask.main([*texts, "--out", "run"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and message in error

@@ -100,8 +100,8 @@ def load_data(tasks: dict[str, Task], recipe: Recipe, directory: Path, limit: in
                 continue
             if not files and split != "test":
                 raise ValueError(f"task {name}: the recipe names no {split} file")
-            if not drawn:
-                parts[split] = _read(task, settings, files, split, say)
+            if not drawn:  # labels of a test file are not read
+                parts[split] = _read(task, settings, files, "test" if settings.unlabelled else split, say)
             else:
                 if not shares:
                     shares["train"], shares["dev"] = split_off(_read(task, settings, files, "train", say),

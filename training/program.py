@@ -329,7 +329,7 @@ class Program:
         results = {}
         for name, task in self.model.tasks_by_name().items():
             everything = self.data[name].train
-            if everything and self.recipe.train_scored:
+            if everything and self.recipe.train_scored and everything[0].label is not None:
                 examples = sample(everything, self.recipe.train_scored, f"{self.recipe.seed}/{name}/train-sample")
                 results[name] = measure(task, predict(task, self.model.encoder, examples, self.device, self.world),
                                         examples)

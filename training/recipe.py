@@ -165,6 +165,7 @@ class TaskRecipe:
     model_of: str = ""  # the task whose head and options this one has: it is more training data for that task
     held_out: list[str] = field(default_factory=list)  # files whose rows decide the threshold (training/threshold.py)
     held_out_rows: int = 2000  # as many are drawn with the recipe's seed, and left out of train
+    unlabelled: bool = False  # further training data whose labels are not read: the teacher's answers alone count
     dev_share: float = 0.0  # without a dev file: this share of train is drawn for dev, with the recipe's seed
     # Files of one's own (corpora/layouts.py). Empty: the task's usual format.
     format: str = ""
@@ -178,6 +179,8 @@ class TaskRecipe:
         _require(self.limit is None or self.limit >= 1, f"limit is {self.limit!r}; expected 1 or more")
         _require(0 <= self.dev_share < 1, f"dev_share is {self.dev_share!r}; expected 0 to below 1")
         _require(not (self.dev and self.dev_share), "dev and dev_share: expected one of them")
+        _require(not self.unlabelled or (bool(self.model_of) and bool(self.options.teacher)),
+                 "unlabelled: is for further training data (model_of) of a task that has a teacher")
         _require(self.held_out_rows >= 1, f"held_out_rows is {self.held_out_rows!r}; expected 1 or more")
         _require(not self.held_out or self.options.has_threshold,
                  "held_out: needs a pair task with two classes and the loss cross_entropy; others have no threshold")
@@ -204,8 +207,8 @@ class TaskRecipe:
 
 
 # The fields of a task that say where its examples are. The others say what its model is.
-DATA_FIELDS = ("train", "dev", "test", "limit", "held_out", "held_out_rows", "dev_share", "format", "separator",
-               "header", "columns", "labels")
+DATA_FIELDS = ("train", "dev", "test", "limit", "held_out", "held_out_rows", "unlabelled", "dev_share", "format",
+               "separator", "header", "columns", "labels")
 
 # What a recipe need not say: kind and files of the tasks by their usual names.
 USUAL_TASKS: dict[str, dict[str, Any]] = {
@@ -282,6 +285,8 @@ class Recipe:
             for task in stage.tasks:
                 _require(task in self.tasks, f"unknown task '{task}'; known: {', '.join(self.tasks)}"
                                              f"{near(task, self.tasks)}")
+                _require(not (self.tasks[task].unlabelled and task in stage.balanced),
+                         f"balanced names task '{task}', whose classes are not known: it is unlabelled")
                 _require(not self.tasks[task].prepared or stage.trainable == "heads",
                          f"task '{task}' compares vectors of the frozen encoder; its stage needs trainable = 'heads'")
         for name, settings in self.tasks.items():

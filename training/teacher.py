@@ -133,7 +133,7 @@ def teach(tasks: dict[str, Task], recipe: Recipe, data: dict[str, TaskData], eng
         device: where.
         world: the processes.
         say: prints a line.
-        ask: the teachers. Without it they are checked, and answer nothing (for a dry run).
+        ask: the teachers. Without it they are checked, and every answer is the same (for a dry run).
 
     Returns:
         Each teacher's weight file -> the hash of its content.
@@ -151,9 +151,10 @@ def teach(tasks: dict[str, Task], recipe: Recipe, data: dict[str, TaskData], eng
             say(f"task {name}: {folder} is the teacher")
             task = teacher_task(student, recipe.tasks[name], Path(folder), teacher, model)
             train = data[name].train
-            if not ask:
-                continue
-            given = kept_answers(task, model, train, f"{hashes[str(weights)]}/{precision}", device, world, say)
+            if ask:
+                given = kept_answers(task, model, train, f"{hashes[str(weights)]}/{precision}", device, world, say)
+            else:
+                given = np.full((len(train), task.classes or 1), 1 / (task.classes or 1), dtype=np.float32)
             for index, answer in enumerate(given.tolist()):
                 example = train[index]
                 example.answer = array("f", answer)
