@@ -221,6 +221,9 @@ def test_learned_weights_scale_each_tasks_gradient_and_are_logged(tmp_path, toy_
     trainer = make_trainer(tmp_path, toy_directory, tiny_tokenizer, [stage], Watching, hidden_dropout_prob=0.0)
     set_encoder_dropout(trainer.model.encoder, 0.0)
     rows = task_gradients(trainer, ["sst", "sts"])
+    sst = trainer.model.tasks["sst"]
+    batches = TaskBatches(sst, trainer.data["sst"].train, 8, f"{trainer.recipe.seed}/0/sst")
+    loss = sst.loss(trainer.model.encoder, batches.collate(batches.indices(0))).item()
     monkeypatch.setattr("training.weighting.Uncertainty.factors",
                         lambda rule, state, names: {"sst": math.exp(-state.get("sst/s", -math.log(3))), "sts": 0.5})
     found = trainer.run_one(monkeypatch)
@@ -230,7 +233,8 @@ def test_learned_weights_scale_each_tasks_gradient_and_are_logged(tmp_path, toy_
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     logged = [line for line in lines if "loss" in line]
     assert logged[0]["weight"] == {"sst": 3.0, "sts": 0.5}
-    s = -0.02 * (0.5 - logged[0]["loss"]["sst"])  # the rule saw the loss itself, without any factor
+    assert logged[0]["loss"]["sst"] == pytest.approx(loss, abs=1e-5)
+    s = -0.02 * (0.5 - loss)  # the rule saw the loss itself, without any factor
     assert logged[1]["weight"]["sst"] == pytest.approx(math.exp(-s), abs=2e-6)
 
 
