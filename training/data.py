@@ -59,7 +59,9 @@ def _hold_out(tasks: dict[str, Task], recipe: Recipe, directory: Path, data: dic
         if name not in tasks or not settings.held_out:
             continue
         everything = _read(tasks[name], settings, [directory / file for file in settings.held_out], "dev", say)
-        held = sample(everything, settings.held_out_rows, f"{recipe.seed}/{name}/held-out")
+        # A small file, as the generated ones are, gives half of its rows at most: the rest is for training.
+        count = min(settings.held_out_rows, max(1, len(everything) // 2))
+        held = sample(everything, count, f"{recipe.seed}/{name}/held-out")
         tasks[name].tokenize(held)
         data[name].held_out = held
         texts = set(map(_texts, held))

@@ -164,7 +164,7 @@ class TaskRecipe:
     limit: int | None = None  # at most so many training examples, drawn with the recipe's seed
     model_of: str = ""  # the task whose head and options this one has: it is more training data for that task
     held_out: list[str] = field(default_factory=list)  # files whose rows decide the threshold (training/threshold.py)
-    held_out_rows: int = 2000  # as many are drawn with the recipe's seed, and left out of train
+    held_out_rows: int = 2000  # as many are drawn, at most half of them, and left out of train
     unlabelled: bool = False  # further training data whose labels are not read: the teacher's answers alone count
     dev_share: float = 0.0  # without a dev file: this share of train is drawn for dev, with the recipe's seed
     # Files of one's own (corpora/layouts.py). Empty: the task's usual format.
