@@ -111,15 +111,17 @@ def figure(rows: Sequence[Row]) -> str:
 def measure(options: argparse.Namespace):
     """Read the runs, time them, and write table and figure. options: of the command."""
     keep_freed_memory()
-    groups: dict[str, list[Path]] = {}
+    groups: dict[str, dict[Path, dict[str, Any]]] = {}  # recipe -> its runs -> their results
     for run in options.runs:
         require_finished(run)
-        groups.setdefault(json.loads((run / "results.json").read_text(encoding="utf-8"))["recipe"], []).append(run)
+        results = json.loads((run / "results.json").read_text(encoding="utf-8"))
+        groups.setdefault(results["recipe"], {})[run] = results
     rows, contestants, counts = [], {}, set()
     for name, runs in groups.items():
-        recipe = load_recipe(runs[0] / "recipe.toml")
-        model = load_run(recipe, runs[0], runs[0] / WEIGHTS, FastBertModel)
-        rows.append(row_of([json.loads((run / "results.json").read_text(encoding="utf-8")) for run in runs], model))
+        first = next(iter(runs))
+        recipe = load_recipe(first / "recipe.toml")
+        model = load_run(recipe, first, first / WEIGHTS, FastBertModel)
+        rows.append(row_of(list(runs.values()), model))
         contestants[name], count = predictor(recipe, model, options.data)
         counts.add(count)
     published = load_recipe(PUBLISHED)

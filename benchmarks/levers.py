@@ -216,11 +216,11 @@ def write_data(shared: Path, out: Path):
 
 def measure(options: argparse.Namespace):
     """Write data and recipes, and run them. options: of the command."""
-    write_data(options.shared, options.out / "data")
     given = {"teacher": options.teacher, "tft": options.tft}
     unknown = set(options.levers or LEVERS) - set(LEVERS)
     if unknown:
         raise ValueError(f"--levers: unknown {', '.join(sorted(unknown))}; known: {', '.join(LEVERS)}")
+    write_data(options.shared, options.out / "data")
     recipes = [options.out / "base.toml"]
     write_text(recipes[0], recipe_of("base", "", options.weights))
     for name in options.levers or LEVERS:

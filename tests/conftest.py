@@ -14,11 +14,12 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing here may wait for a hub;
 
 from corpora import toy  # noqa: E402
 from engine.bert import FastBertModel  # noqa: E402
+from minbert.batch import TokenBatch  # noqa: E402
 from minbert.bert import BertModel  # noqa: E402
 from minbert.config import BertConfig  # noqa: E402
 from minbert.pretrained import fetch  # noqa: E402
 from minbert.tokenizer import SPECIAL_TOKENS, BertTokenizer  # noqa: E402
-from minbert.weights import export  # noqa: E402
+from minbert.weights import export, make_encoder  # noqa: E402
 from tasks.options import OPTIONS  # noqa: E402
 from tasks.registry import TASKS  # noqa: E402
 from tasks.task import Task  # noqa: E402
@@ -85,6 +86,7 @@ collect_ignore = ["relaid"]  # a student's folder, which test_course_checks.py c
 TINY = BertConfig(vocab_size=1000, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
                   max_position_embeddings=64)
 DEEP = replace(TINY, num_hidden_layers=4)
+MPNET = replace(TINY, model_type="mpnet")
 
 
 @pytest.fixture(autouse=True)
@@ -119,6 +121,22 @@ def tiny_directory(tmp_path_factory, tiny_tokenizer) -> Path:
 def deep_directory(tmp_path_factory, tiny_tokenizer) -> Path:
     """A model directory with layers enough for recipes whose tasks have own top layers."""
     return exported(DEEP, tiny_tokenizer, tmp_path_factory.mktemp("deep"))
+
+
+def encoder_of(config, kind):
+    """An encoder whose every parameter matters."""
+    torch.manual_seed(0)
+    encoder = make_encoder(config, kind)
+    for parameter in encoder.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    return encoder.eval()
+
+
+@pytest.fixture
+def tokens(tiny_tokenizer):
+    """A batch of two sentences."""
+    return TokenBatch.from_sequences([tiny_tokenizer.build(ids) for ids in tiny_tokenizer.ids(["a b c", "d"])],
+                                     tiny_tokenizer.pad_id)
 
 
 @pytest.fixture

@@ -6,33 +6,15 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from conftest import TINY, make_task
+from conftest import MPNET, TINY, encoder_of, make_task
 from torch.testing import assert_close
 
 import train_multitask
 from engine.bert import FastBertModel
-from minbert.batch import TokenBatch
 from minbert.bert import BertModel
-from minbert.weights import make_encoder
 from tasks.lowrank import LowRank
 from tasks.options import PhraseOptions, SentimentOptions
 from training.parameters import freeze, optimizer_groups
-
-MPNET = type(TINY)(**{**vars(TINY), "model_type": "mpnet"})
-
-
-def encoder_of(config, kind):
-    torch.manual_seed(0)
-    encoder = make_encoder(config, kind)
-    for parameter in encoder.parameters():
-        torch.nn.init.normal_(parameter, std=0.2)
-    return encoder.eval()
-
-
-@pytest.fixture
-def tokens(tiny_tokenizer):
-    return TokenBatch.from_sequences([tiny_tokenizer.build(ids) for ids in tiny_tokenizer.ids(["a b c", "d"])],
-                                     tiny_tokenizer.pad_id)
 
 
 def states(encoder, tokens):

@@ -4,39 +4,21 @@ import json
 import pytest
 import safetensors.torch
 import torch
-from conftest import TINY
+from conftest import MPNET, TINY, encoder_of
 from torch.testing import assert_close
 
 import train_multitask
 from engine.bert import FastBertModel
-from minbert.batch import TokenBatch
 from minbert.bert import BertModel
-from minbert.weights import make_encoder
 from tasks.options import PhraseOptions, SentimentOptions
 from tasks.registry import make_task
 from training.parameters import optimizer_groups
-
-MPNET = type(TINY)(**{**vars(TINY), "model_type": "mpnet"})
-
-
-def encoder_of(config, kind):
-    torch.manual_seed(0)
-    encoder = make_encoder(config, kind)
-    for parameter in encoder.parameters():
-        torch.nn.init.normal_(parameter, std=0.2)
-    return encoder.eval()
 
 
 def sentiment(encoder, tokenizer, **options):
     task = make_task("sentiment", "sst", tokenizer, encoder.config, SentimentOptions(**options).filled())
     task.take_layers(encoder)
     return task.eval()
-
-
-@pytest.fixture
-def tokens(tiny_tokenizer):
-    return TokenBatch.from_sequences([tiny_tokenizer.build(ids) for ids in tiny_tokenizer.ids(["a b c", "d"])],
-                                     tiny_tokenizer.pad_id)
 
 
 @pytest.mark.parametrize("kind", [BertModel, FastBertModel])
