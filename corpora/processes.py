@@ -24,13 +24,41 @@ def end_with(parent: int):
 
 
 @contextmanager
-def ctrl_c_later() -> Iterator[None]:
-    """Let a Ctrl-C inside wait until the end. Processes that are started inside never hear one.
+def interruptions(*numbers: int) -> Iterator[list[int]]:
+    """Collect signals inside, so that a step is never cut in two. A second signal ends the program at once.
 
-    Python loses an interrupt that comes in the moment of a fork, and prints a traceback for it.
+    A handler collects them. A mask would not do: a signal for the process goes to any thread that does not mask it.
+
+    Args:
+        numbers: of the signals.
+
+    Yields a list that is empty until a signal comes.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received  # signals belong to the main thread
+        return
+
+    def note(number: int, frame: object):
+        if received:
+            raise KeyboardInterrupt
+        received.append(number)
+
+    before = {number: signal.signal(number, note) for number in numbers}
     try:
-        yield
+        yield received
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def ctrl_c_later() -> Iterator[None]:
+    """Let a Ctrl-C inside wait until the end.
+
+    An exception in the moment of a fork is lost: Python prints its traceback and goes on.
+    """
+    with interruptions(signal.SIGINT) as received:
+        yield
+    if received:
+        raise KeyboardInterrupt

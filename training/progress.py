@@ -1,13 +1,7 @@
-"""What a long run shows, and how it is stopped.
-
-In a terminal it shows a bar, and in a file a line every 30 seconds. Ctrl-C and SIGTERM stop it between two steps.
-"""
-import signal
+"""What a long run shows: in a terminal a bar, and in a file a line every 30 seconds."""
 import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 from tqdm import tqdm
 
@@ -56,27 +50,3 @@ class Progress:
     def close(self):
         """End the bar."""
         self.bar.close()
-
-
-@contextmanager
-def interruptions() -> Iterator[list[int]]:
-    """Collect Ctrl-C and SIGTERM inside, so that a step is never cut in two. A second signal ends the program at once.
-
-    Yields a list that is empty until a signal comes.
-    """
-    received: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield received  # signals belong to the main thread
-        return
-
-    def note(number: int, frame: object):
-        if received:
-            raise KeyboardInterrupt
-        received.append(number)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

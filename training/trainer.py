@@ -5,6 +5,7 @@ drawn from (seed, stage, step). So a run that is killed and started again ends w
 """
 import dataclasses
 import json
+import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 
 from corpora.messages import in_words
+from corpora.processes import interruptions
 from tasks.task import Task
 from training import checkpoint
 from training.data import TaskData, sample
@@ -25,7 +27,7 @@ from training.evaluate import measure, one_score, predict, selection_score, tabl
 from training.logs import Log, flatten, open_logs
 from training.memory import peak_memory
 from training.model import MultitaskModel
-from training.progress import Interrupted, Progress, interruptions
+from training.progress import Interrupted, Progress
 from training.recipe import Recipe, Stage
 from training.step import StageSteps, StepState
 
@@ -207,7 +209,7 @@ class Trainer:
         average = steps.average
         last_save = time.monotonic()
         bar = Progress(steps.total, state.step, title, self.progress)
-        with interruptions() as interrupted:
+        with interruptions(signal.SIGINT, signal.SIGTERM) as interrupted:
             # Checked before a step, not after an epoch: a run that was killed in between must stop as well.
             while state.step < steps.total and not stop_reason(stage, state):
                 record = steps.take(state)
