@@ -13,6 +13,7 @@ from pathlib import Path
 
 from alignment.choices import EXTRACTORS, METHODS
 from alignment.corpus import Settings, write_corpus
+from corpora.files import must_be_new
 from corpora.messages import error_line
 from engine.bert import FastBertModel
 from minbert.pretrained import DEFAULT, fetch
@@ -35,8 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--no_progress", action="store_true")
     options = parser.parse_args(arguments)
     try:
-        if options.out.exists():
-            raise ValueError(f"{options.out}: exists already; choose another --out, or delete it")
+        must_be_new(options.out)
         encoder, tokenizer, _ = load_encoder(fetch(options.weights), FastBertModel)
         settings = Settings(options.method, options.extractor, options.layer, options.min_words, options.max_words)
         started = time.monotonic()

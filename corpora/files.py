@@ -6,6 +6,16 @@ from pathlib import Path
 from typing import Any
 
 
+def must_be_new(path: Path):
+    """Refuse a place that a command would write to, and where something is already.
+
+    Raises:
+        ValueError: it exists.
+    """
+    if path.exists():
+        raise ValueError(f"{path}: exists already; choose another --out, or delete it")
+
+
 def write_atomically(path: Path, write: Callable[[Path], Any]):
     """Write a file beside its place, then rename it into place. A reader sees the old file or the new one.
 

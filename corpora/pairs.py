@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from corpora.files import write_text
+from corpora.files import must_be_new, write_text
 from corpora.messages import status_of
 from corpora.tables import decimal, read_lines
 
@@ -138,8 +138,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     def run():
-        if options.out.exists():
-            raise ValueError(f"{options.out}: exists already; choose another --out, or delete it")
+        must_be_new(options.out)
         print(write_pairs(options.layout, options.files, options.out))
 
     return status_of(run)

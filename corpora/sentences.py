@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from corpora.files import write_text
+from corpora.files import must_be_new, write_text
 from corpora.messages import status_of
 from corpora.tables import read_table
 
@@ -46,8 +46,7 @@ def cut(paths: Sequence[Path], out: Path, min_words: int, max_words: int) -> int
     Raises:
         ValueError: `out` is there already, or no sentence is left.
     """
-    if out.exists():
-        raise ValueError(f"{out}: exists; choose another --out")
+    must_be_new(out)
     if not 1 <= min_words <= max_words:
         raise ValueError(f"--min_words {min_words}, --max_words {max_words}; expected 1 or more, the smaller first")
     # A quote character at either end would be taken for a wrapper by the reader, and says nothing here.

@@ -42,10 +42,8 @@ def test_neighbours_are_those_of_a_search_of_all_pairs(monkeypatch, block):
         possible = [(float(vectors[i] @ vectors[j]), j) for j in range(40)
                     if groups[i] != groups[j] and 0.3 <= vectors[i] @ vectors[j] < 0.9]
         expected |= {(min(i, j), max(i, j)) for _, j in sorted(possible, reverse=True)[:2]}
-    found = list(mining.nearest(vectors, groups, 0.3, 0.9, 2))
-    assert {pair[1:] for pair in found} == expected and len(found) == len(expected) > 20
-    for cosine, i, j in found:
-        assert cosine == pytest.approx(float(vectors[i] @ vectors[j]), abs=1e-6) and i < j
+    pairs = list(mining.nearest(vectors, groups, 0.3, 0.9, 2))
+    assert set(pairs) == expected and len(pairs) == len(expected) > 20
 
 
 @pytest.fixture

@@ -44,4 +44,4 @@ def test_no_file_is_overwritten_and_a_wrong_one_is_one_line(tmp_path, capsys):
     (tmp_path / "x.csv").write_text("id\ttext\n1\thello\n")
     assert sentences.main([str(tmp_path / "x.csv"), "--out", str(tmp_path / "out.csv")]) == 2
     error = capsys.readouterr().err
-    assert "exists; choose another --out" in error and "x.csv:1" in error and error.count("\n") == 2
+    assert "exists already; choose another --out" in error and "x.csv:1" in error and error.count("\n") == 2

@@ -84,7 +84,7 @@ def test_one_run_is_no_soup_and_no_folder_is_overwritten(runs, tmp_path, capsys)
     assert soup.main([str(runs[0]), str(runs[0]), "--out", str(tmp_path / "soup")]) == 2
     assert "two or more different runs" in capsys.readouterr().err
     assert soup.main([*map(str, runs), "--out", str(tmp_path)]) == 2
-    assert "exists; choose another --out" in capsys.readouterr().err
+    assert "exists already; choose another --out" in capsys.readouterr().err
 
 
 def test_whole_numbers_have_no_mean(tmp_path):

@@ -18,8 +18,9 @@ import torch
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from corpora.course import labelled_examples
 from corpora.examples import Example
-from corpora.files import write_text
+from corpora.files import must_be_new, write_text
 from corpora.messages import status_of
 from corpora.tables import read_table
 from minbert.pretrained import DEFAULT, fetch
@@ -34,12 +35,14 @@ HEADER = "\tid\tsentence1\tsentence2\tis_duplicate"
 
 
 def read_labelled(path: Path) -> list[tuple[str, str, int]]:
-    """Read pairs and their labels from a paraphrase file of the course. Rows that lack something are left out."""
-    names = ("sentence1", "sentence2", "is_duplicate")
-    pairs = [(row.sentence(names[0]), row.sentence(names[1]), int(row.label(names[2], ["0", "1"])))
-             for row in read_table(path, names) if row.first_blank(names) is None]
-    if not pairs:
-        raise ValueError(f"{path}: has no usable row; expected at least one")
+    """Read pairs and their labels from a paraphrase file of the course, with or without ids."""
+    first, second, label = names = ("sentence1", "sentence2", "is_duplicate")
+    data = labelled_examples(path, read_table(path, names), "train", (first, second), label,
+                             lambda row: row.label(label, ["0", "1"]), id_column=None, required_id=False)
+    pairs = []
+    for example in data.examples:
+        one, other = example.sentences
+        pairs.append((one, other, int(example.label == 1)))
     return pairs
 
 
@@ -65,8 +68,7 @@ def chains(questions: Sequence[str], pairs: Sequence[tuple[str, str, int]]) -> n
     return connected_components(edges, directed=False)[1]
 
 
-def nearest(vectors: np.ndarray, groups: np.ndarray, low: float, high: float, each: int
-            ) -> Iterator[tuple[float, int, int]]:
+def nearest(vectors: np.ndarray, groups: np.ndarray, low: float, high: float, each: int) -> Iterator[tuple[int, int]]:
     """Find each question's nearest neighbours outside its group, with low <= cosine < high. Each pair comes once.
 
     Args:
@@ -76,7 +78,7 @@ def nearest(vectors: np.ndarray, groups: np.ndarray, low: float, high: float, ea
         each: how many neighbours of a question.
 
     Returns:
-        (cosine, i, j) with i < j, in the order in which they are come upon.
+        (i, j) with i < j.
     """
     seen = set()
     for start in range(0, len(vectors), BLOCK):
@@ -89,7 +91,7 @@ def nearest(vectors: np.ndarray, groups: np.ndarray, low: float, high: float, ea
                 pair = (min(start + row, int(column)), max(start + row, int(column)))
                 if pair not in seen:
                     seen.add(pair)
-                    yield float(cosines[row, column]), *pair
+                    yield pair
 
 
 def judged(run: Path, task_name: str, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
@@ -121,8 +123,7 @@ def mine(paths: Sequence[Path], out: Path, options: argparse.Namespace):
         out: a new file of the course's form.
         options: of the command.
     """
-    if out.exists():
-        raise ValueError(f"{out}: exists; choose another --out")
+    must_be_new(out)
     if not -1 <= options.low < options.high <= 1 or options.each < 1:
         raise ValueError(f"--low {options.low:g}, --high {options.high:g}, --each {options.each}; expected -1 <= low < "
                          "high <= 1, and one neighbour or more")
@@ -135,8 +136,8 @@ def mine(paths: Sequence[Path], out: Path, options: argparse.Namespace):
     groups = chains(questions, [pair for pair in pairs if pair[0] in inside and pair[1] in inside])
     encoder, tokenizer, _ = load_encoder(fetch(options.weights), make_engine("engine").model)
     vectors = embed(encoder, tokenizer, questions, normalize=True)
-    found = nearest(vectors, groups, options.low, options.high, options.each)
-    candidates = [(questions[i], questions[j]) for _, i, j in found]
+    candidates = [(questions[i], questions[j])
+                  for i, j in nearest(vectors, groups, options.low, options.high, options.each)]
     mined = [pair for pair in candidates if frozenset(pair) not in known]
     print(f"{len(mined):,} pairs with a cosine from {options.low:g} to {options.high:g}; no chain of duplicates joins "
           "them, and no row names them")

@@ -19,7 +19,7 @@ from typing import Any
 import safetensors.torch
 import torch
 
-from corpora.files import write_json
+from corpora.files import must_be_new, write_json
 from corpora.messages import first_line, status_of
 from minbert.weights import read_tensors
 from training.runs import WEIGHTS, content_hash, require_finished
@@ -69,8 +69,7 @@ def cook(runs: Sequence[Path], out: Path):
     """
     if len({run.resolve() for run in runs}) != len(runs) or len(runs) < 2:
         raise ValueError("a soup has two or more different runs")
-    if out.exists():
-        raise ValueError(f"{out}: exists; choose another --out")
+    must_be_new(out)
     first, *others = [_read(run) for run in runs]
     for run, (recipe, identity) in zip(runs[1:], others, strict=True):
         names = [name for name in {**first[0], **recipe} if first[0].get(name) != recipe.get(name)]
