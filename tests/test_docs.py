@@ -27,6 +27,7 @@ def checkout(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_own_data_goes_from_a_csv_to_a_trained_model(checkout, monkeypatch):
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
     printed = ""

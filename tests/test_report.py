@@ -246,6 +246,7 @@ def test_the_page_stays_small_however_large_the_model_is(runs, tmp_path):
     assert len(page.encode()) < LARGEST and 'id="attention"' in page
 
 
+@pytest.mark.slow
 @pytest.mark.reports
 def test_transfer_fine_tuning_and_triplets_have_reports_too(tmp_path, monkeypatch, tiny_directory, toy_directory):
     """Their predictions are counts, or always the same: there is no baseline and no table of errors for counts."""
