@@ -78,6 +78,7 @@ warmup = 0.0
 optimizer = { lr = 5e-5, head_lr = 1e-3, weight_decay = 0.01 }
 keep = "last"
 """),
+    "rate": ("a rate of 1e-4 instead of 5e-5", "[stage]\noptimizer = { lr = 1e-4 }\n"),
     "own_layers": ("copies of the top three layers for sentiment and paraphrase (Stickland & Murray 2019)",
                    "[tasks.sst]\nown_layers = 3\n[tasks.para]\nown_layers = 3\n"),
     "low_rank": ("LoRA of rank 8 for sentiment and paraphrase, on the encoder that all train (Hu et al. 2021)",
@@ -99,6 +100,8 @@ tasks = ["sst", "para", "sts", "duplicates"]
 batch_size = { duplicates = 32 }
 loss_weights = { duplicates = 0.1 }
 """),
+    "threshold": ("the threshold that is best on 2,000 held-out rows of train, in place of one half",
+                  '[tasks.para]\nheld_out = ["quora-train.csv"]\n'),
     "mined": ("mined hard negatives, a tenth of the pairs", """
 [tasks.mined]
 model_of = "para"

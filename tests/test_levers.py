@@ -13,7 +13,7 @@ CHANGES = {  # of each row: the fields of the stage, or the tasks, that differ f
     "ema": {"average", "ema_decay"}, "swa": {"average"}, "smart": {"smart"}, "rdrop": {"rdrop"}, "pcgrad": {"combine"},
     "cagrad": {"combine"}, "uncertainty": {"weighting", "loss_weights"}, "cross": {"para"}, "both": {"para"},
     "dwa": {"weighting", "epochs", "steps_per_epoch"}, "own_layers": {"sst", "para"}, "new_layers": {"sst", "para"},
-    "low_rank": {"sst", "para"},
+    "low_rank": {"sst", "para"}, "rate": {"optimizer"}, "threshold": {"para"},
     "label_smoothing": {"sst", "para"}, "teacher": {"sst", "para", "sts"}, "tft": set(),
     "simcse": {"twins"}, "masked_words": {"words"}, "nli": {"triplets"},
     "phrases": {"tasks", "batch_size", "phrases"}, "long_phrases": {"tasks", "batch_size", "phrases"},
