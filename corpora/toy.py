@@ -209,8 +209,9 @@ def _split(items: list, sizes: dict[str, int]) -> dict[str, list]:
     return parts
 
 
-# The names of larger training files that recipes/best.toml reads. Here they hold the same examples.
-LARGER = {"ids-sst": "ids-sst-phrases-train.csv", "quora": "quora-train-merged2.csv"}
+# The names of further training files that recipes/best.toml reads. Here they hold the same examples.
+FURTHER = {"ids-sst": "ids-sst-phrases-train.csv", "ids-cfimdb": "cfimdb-sentences.csv",
+           "quora": "quora-train-merged2.csv"}
 
 
 def write_course_files(directory: Path, seed: int = 11711, train: int = 600, dev: int = 300, test: int = 300):
@@ -242,8 +243,8 @@ def write_course_files(directory: Path, seed: int = 11711, train: int = 600, dev
             content = _table(["", "id", *names, *([label] if labelled else [])], records)
             name = f"{stem}-{split}{'' if labelled else '-student'}.csv"
             write_text(directory / name, content)
-            if split == "train" and stem in LARGER:
-                write_text(directory / LARGER[stem], content)
+            if split == "train" and stem in FURTHER:
+                write_text(directory / FURTHER[stem], content)
     # Under the names of SNLI's and MultiNLI's files too, for the recipes that train on one after the other.
     files = {"nli": "nli-{}.jsonl", "snli": "snli_1.0_{}.jsonl", "multinli": "multinli_1.0_{}.jsonl"}
     for stem, pattern in files.items():
