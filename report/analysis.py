@@ -100,8 +100,13 @@ def best_threshold(numbers: np.ndarray, gold: np.ndarray) -> tuple[float, float]
     return float(edges[best]), float(right[best] / len(gold))
 
 
-def threshold(rows: Sequence[Prediction]) -> Threshold | None:
-    """Find the threshold on dev that would have been best for a two-class task. None where there is no number."""
+def decided_by(rows: Sequence[Prediction]) -> tuple[np.ndarray, float, str] | None:
+    """Tell by what a two-class task was decided. None where the rows do not say it.
+
+    Returns:
+        Each row's number, [n]; the threshold above which it was called 1, as the predictions show it; and what the
+        number is: a probability, or a score.
+    """
     if not rows or len(classes_of(rows)) != 2:
         return None
     if all(row.probabilities is not None for row in rows):
@@ -110,12 +115,21 @@ def threshold(rows: Sequence[Prediction]) -> Threshold | None:
         numbers, kind = np.array([row.score for row in rows], dtype=float), "score"
     else:
         return None
-    gold, predicted = (np.array([getattr(row, name) for row in rows]) for name in ("gold", "prediction"))
+    predicted = np.array([row.prediction for row in rows])
     below, above = numbers[predicted == 0], numbers[predicted == 1]
-    if kind == "probability":
+    if kind == "probability" and ((numbers > 0.5) == predicted).all():
         used = 0.5
     else:  # between the two predicted classes
         used = float((below.max() + above.min()) / 2) if len(below) and len(above) else float(np.median(numbers))
+    return numbers, used, kind
+
+
+def threshold(rows: Sequence[Prediction]) -> Threshold | None:
+    """Find the threshold on dev that would have been best for a two-class task. None where there is no number."""
+    if (decision := decided_by(rows)) is None:
+        return None
+    numbers, used, kind = decision
+    gold, predicted = (np.array([getattr(row, name) for row in rows]) for name in ("gold", "prediction"))
     best, accuracy = best_threshold(numbers, gold)
     return Threshold(used, best, float((predicted == gold).mean()), accuracy, kind)
 

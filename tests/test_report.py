@@ -68,6 +68,16 @@ def test_where_one_class_is_best_for_all_the_threshold_is_infinite(gold):
     assert accuracy == 1 and edge == (np.inf if gold == 0 else -np.inf)
 
 
+def test_a_tuned_threshold_of_probabilities_is_the_one_that_is_named():
+    rows = [Prediction(str(index), ["x"], int(number > 0.6), int(number > 0.745), probabilities=[1 - number, number])
+            for index, number in enumerate(np.linspace(0.01, 0.99, 99).round(2).tolist())]
+    found = analysis.threshold(rows)
+    assert found.used == pytest.approx(0.745) and found.best == pytest.approx(0.605) and found.best_accuracy == 1
+    by_half = [Prediction(str(number), ["x"], 0, int(number > 0.5), probabilities=[1 - number, number])
+               for number in (0.1, 0.8)]
+    assert analysis.threshold(by_half).used == 0.5
+
+
 def test_the_threshold_of_scores_lies_between_the_predicted_classes():
     rows = [Prediction(str(n), ["x", "y"], int(n > 6), int(n > 4), score=n / 10) for n in range(10)]
     found = analysis.threshold(rows)

@@ -130,6 +130,30 @@ def test_two_wrong_answers_can_be_right_together(tmp_path):
     assert ensemble.scores([tmp_path / "one", tmp_path / "two"])[0]["sst"]["accuracy"].value == 1.0
 
 
+@pytest.mark.parametrize("kind", ["probability", "score"])
+def test_two_classes_are_decided_by_how_far_each_run_is_above_its_own_threshold(tmp_path, kind):
+    random = np.random.default_rng(0)
+    gold, sums = random.integers(2, size=400), np.zeros(400)
+    for name, threshold in (("one", 0.8), ("two", 0.3)):
+        numbers = np.clip(threshold + random.normal(0.1 * (2 * gold - 1), 0.1), 0.001, 0.999)
+        sums += numbers - threshold
+        save_predictions(tmp_path / name / "predictions" / "para-dev.jsonl", [
+            Prediction(str(index), ["x", "y"], int(label), int(number > threshold), **(
+                {"score": float(number)} if kind == "score" else {"probabilities": [float(1 - number), float(number)]}))
+            for index, (label, number) in enumerate(zip(gold, numbers, strict=True))])
+    predictions, _ = ensemble.together([tmp_path / "one", tmp_path / "two"], "para")
+    clear = np.abs(sums) > 0.02  # the thresholds are known from the predictions, up to the gap between two numbers
+    assert clear.mean() > 0.9 and (predictions[clear] == (sums > 0)[clear]).all()
+    assert (predictions == gold).mean() > 0.85
+
+
+def test_classes_without_numbers_make_no_ensemble(tmp_path):
+    for name in ("one", "two"):
+        save_predictions(tmp_path / name / "predictions" / "sst-dev.jsonl", [Prediction("a", ["x"], 3, 3)])
+    with pytest.raises(ValueError, match="its classes of task sst have no probabilities, which an ensemble needs"):
+        ensemble.together([tmp_path / "one", tmp_path / "two"], "sst")
+
+
 def _first_row(folder, **changes):
     path = folder / "predictions" / "sst-dev.jsonl"
     lines = path.read_text().splitlines()

@@ -2,6 +2,7 @@
 
     python -m training.ensemble RUN RUN ...
 
+For a task with two classes it is the mean of how far each run's number lies above the threshold of that run.
 An ensemble costs as many models as it has runs. Its figures stand apart from those of one model.
 """
 import argparse
@@ -14,6 +15,7 @@ import numpy as np
 
 from corpora.messages import first_line, status_of
 from corpora.predictions import Prediction, load_predictions
+from report.analysis import decided_by, is_classification
 from tasks.leaderboard import FORMULAS
 from tasks.metrics import bootstrap_interval
 from training.compare import METRICS
@@ -40,10 +42,15 @@ def together(runs: Sequence[Path], task: str) -> tuple[np.ndarray, np.ndarray]:
         if classes[0] != classes[1] or len(classes[0]) > 1:
             raise ValueError(f"{path}: has probabilities of other classes than {runs[0]}")
     gold = np.array([row.gold for row in answered[0]], dtype=float)
-    if answered[0] and answered[0][0].probabilities is not None:
-        means = np.mean([[row.probabilities or [] for row in rows] for rows in answered], axis=0)
-        return means.argmax(axis=1).astype(float), gold
-    return np.mean([[row.prediction for row in rows] for rows in answered], axis=0), gold
+    if not all(map(is_classification, answered)):
+        return np.mean([[row.prediction for row in rows] for rows in answered], axis=0), gold
+    decisions = [decision for rows in answered if (decision := decided_by(rows)) is not None]
+    if len(decisions) == len(answered):  # two classes: each run has a threshold of its own
+        return (np.mean([numbers - used for numbers, used, _ in decisions], axis=0) > 0).astype(float), gold
+    if any(row.probabilities is None for rows in answered for row in rows):
+        raise ValueError(f"{runs[0]}: its classes of task {task} have no probabilities, which an ensemble needs")
+    means = np.mean([[row.probabilities or [] for row in rows] for rows in answered], axis=0)
+    return means.argmax(axis=1).astype(float), gold
 
 
 def scores(runs: Sequence[Path]) -> tuple[dict[str, dict[str, Metric]], dict[str, tuple[int, int]], str]:
