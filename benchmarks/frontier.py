@@ -95,11 +95,13 @@ def figure(rows: Sequence[Row]) -> str:
             size = (row.encoder + row.own) / 1e6
             ax.scatter([row.speed], [row.scores["overall"]], s=3 * size, alpha=0.5,
                        color=ORANGE if row.minutes is None else BLUE)
-            ax.annotate(f"{row.name}, {size:.0f} M", (row.speed, row.scores["overall"]), xytext=(0, 12),
+            ax.annotate(f"{row.name}, {size:.0f} M", (row.speed, row.scores["overall"]), xytext=(0, 14),
                         textcoords="offset points", ha="center")
         ax.set_xscale("log")
+        for level in (ax.xaxis.set_major_formatter, ax.xaxis.set_minor_formatter):
+            level("{x:g}")
         ax.margins(0.3)
-        ax.set_xlabel("sentences a second (2 CPU cores, log scale)")
+        ax.set_xlabel(f"sentences a second ({torch.get_num_threads()} threads of a CPU, log scale)")
         ax.set_ylabel("overall, dev")
         ax.set_title("score and speed; a disc's area is the number of parameters")
         buffer = io.StringIO()
