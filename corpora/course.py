@@ -21,7 +21,7 @@ def labelled_examples(path: Path, rows: Iterable[Row], split: str, sentences: Se
         sentences: the columns that hold sentences.
         label: the column that holds the label.
         read_label: reads a row's label, and raises ValueError for one that makes no sense.
-        id_column: the column that holds the id; None: there is none.
+        id_column: the column that holds the id; None: there is none, and the line is the id.
         required_id: every row must have an id. Otherwise the line is the id of a row without one.
 
     Raises:
@@ -30,8 +30,8 @@ def labelled_examples(path: Path, rows: Iterable[Row], split: str, sentences: Se
     examples, skipped, ids = examples_of(path), [], IdRegister(Path(path))
     for row in rows:
         identifier = row.text(id_column) if id_column is not None else ""
-        if not identifier and required_id:
-            raise row.error("id", "an id")
+        if not identifier and required_id and id_column is not None:
+            raise row.error(id_column, "an id")
         identifier = identifier or str(row.line)
         ids.add(identifier, row.line)
         texts = tuple(row.sentence(name) for name in sentences)

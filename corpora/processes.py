@@ -1,4 +1,4 @@
-"""Processes that a program starts: they end when it ends, however that ended, and Ctrl-C reaches it alone."""
+"""Processes that a program starts end with it, and signals to the program wait until they can be heeded."""
 import os
 import signal
 import threading

@@ -35,10 +35,10 @@ HEADER = "\tid\tsentence1\tsentence2\tis_duplicate"
 
 
 def read_labelled(path: Path) -> list[tuple[str, str, int]]:
-    """Read pairs and their labels from a paraphrase file of the course, with or without ids."""
+    """Read pairs and labels from a paraphrase file of the course. Ids are not read. Incomplete rows are left out."""
     first, second, label = names = ("sentence1", "sentence2", "is_duplicate")
     data = labelled_examples(path, read_table(path, names), "train", (first, second), label,
-                             lambda row: row.label(label, ["0", "1"]), id_column=None, required_id=False)
+                             lambda row: row.label(label, ["0", "1"]), id_column=None)
     pairs = []
     for example in data.examples:
         one, other = example.sentences
