@@ -129,6 +129,10 @@ loss_weights = { para = 0.9, mined = 0.1 }
                     '[stage]\nweighting = "uncertainty"\nloss_weights = { sts = 1.0 }\n'),
     "dwa": ("learned loss weights (Liu, Johns & Davison 2019); epochs of 25 steps",
             '[stage]\nweighting = "dwa"\nepochs = 6\nsteps_per_epoch = 25\n'),
+    "gradnorm": ("learned loss weights (Chen et al. 2018), in place of 10 for STS",
+                 '[stage]\nweighting = "gradnorm"\nloss_weights = { sts = 1.0 }\n'),
+    "famo": ("learned loss weights (Liu et al. 2023), in place of 10 for STS; every batch is computed twice",
+             '[stage]\nweighting = "famo"\nloss_weights = { sts = 1.0 }\n'),
     "pcgrad": ("gradient surgery (Yu et al. 2020)", '[stage]\ncombine = "pcgrad"\n'),
     "cagrad": ("gradient surgery (Liu et al. 2021)", '[stage]\ncombine = "cagrad"\n'),
     "label_smoothing": ("label smoothing 0.1 for sentiment and paraphrase (Szegedy et al. 2016)",
@@ -153,6 +157,18 @@ keep = "last"
 """),
     "teacher": ("a base-size model's answers are labels too (Hinton et al. 2015)",
                 "".join(f'[tasks.{task}]\nteacher = "{{teacher}}"\n' for task in ("sst", "para", "sts"))),
+    "unlabelled": ("half of the pairs are mined ones without a label; a base-size model answers for all of them", """
+[tasks.para]
+teacher = "{teacher}"
+[tasks.mined]
+model_of = "para"
+train = ["mined.csv"]
+unlabelled = true
+[stage]
+tasks = ["sst", "para", "mined", "sts"]
+batch_size = { para = 32, mined = 32 }
+loss_weights = { para = 0.5, mined = 0.5 }
+"""),
 }
 DEV_PAIRS = 4000
 MINED_FROM = 30_000  # questions
@@ -228,11 +244,12 @@ def measure(options: argparse.Namespace):
     write_text(recipes[0], recipe_of("base", "", options.weights))
     for name in options.levers or LEVERS:
         change = LEVERS[name][1]
-        if name in given:
-            if given[name] is None:
-                print(f"{name}: left out, it needs --{name}")
+        needed = next((option for option in given if f"{{{option}}}" in change), None)
+        if needed is not None:
+            if given[needed] is None:
+                print(f"{name}: left out, it needs --{needed}")
                 continue
-            change = change.replace(f"{{{name}}}", str(Path(given[name]).resolve()))
+            change = change.replace(f"{{{needed}}}", str(Path(given[needed]).resolve()))
         recipes.append(options.out / f"{name}.toml")
         write_text(recipes[-1], recipe_of(name, change, options.weights))
     if compare.main([*map(str, recipes), "--seeds", str(options.seeds), "--parallel", str(options.parallel), "--out",
@@ -245,7 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.levers", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("shared", type=Path, help="the folder with cs224n, qqp, sst and nli")
     parser.add_argument("--out", type=Path, default=Path("runs/levers"))
-    parser.add_argument("--teacher", type=Path, metavar="RUN", help="a finished run, for the row teacher")
+    parser.add_argument("--teacher", type=Path, metavar="RUN", help="a finished run, for teacher and unlabelled")
     parser.add_argument("--tft", type=Path, metavar="ENCODER", help="an encoder of pretrain_tft.py, for the row tft")
     parser.add_argument("--weights", default=DEFAULT, help=f"of the encoder (default: {DEFAULT})")
     parser.add_argument("--levers", nargs="+", metavar="NAME", help="these rows only, and the base")

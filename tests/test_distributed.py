@@ -29,11 +29,13 @@ def test_a_process_alone_exchanges_nothing():
 
 RECIPES = {
     # 64 examples in batches of 7: the last batch has one example, so one of the processes has none.
-    "sum": ("", 'batch_size = 7\nweighting = "uncertainty"\n'),
+    "sum": ("", 'batch_size = 7\nweighting = "famo"\n'),
     # Losses over the whole batch (negatives, rankings), a penalty over rows, surgery, a weight average.
     "surgery": ('[tasks.sst]\npooling = "attentive"\n[tasks.para]\nloss = "info_nce"\nhead = "cosine"\n'
-                '[tasks.sts]\nloss = "cosent"\n', 'batch_size = 9\ncombine = "pcgrad"\naverage = "ema"\n'),
-    "rdrop": ("", 'batch_size = 8\ncombine = "gradvac"\nrdrop = 1.0\nmixing = "proportional"\ndraws = 3\n'),
+                '[tasks.sts]\nloss = "cosent"\n', 'batch_size = 9\ncombine = "pcgrad"\naverage = "ema"\n'
+                'weighting = "uncertainty"\n'),
+    "rdrop": ("", 'batch_size = 8\ncombine = "gradvac"\nrdrop = 1.0\nmixing = "proportional"\ndraws = 3\n'
+              'weighting = "gradnorm"\n'),
 }
 
 

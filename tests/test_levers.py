@@ -11,7 +11,8 @@ from training.recipe import parse_recipe
 
 CHANGES = {  # of each row: the fields of the stage, or the tasks, that differ from the base's
     "ema": {"average", "ema_decay"}, "swa": {"average"}, "smart": {"smart"}, "rdrop": {"rdrop"}, "pcgrad": {"combine"},
-    "cagrad": {"combine"}, "uncertainty": {"weighting", "loss_weights"}, "cross": {"para"}, "both": {"para"},
+    "cagrad": {"combine"}, "cross": {"para"}, "both": {"para"}, "uncertainty": {"weighting", "loss_weights"},
+    "gradnorm": {"weighting", "loss_weights"}, "famo": {"weighting", "loss_weights"},
     "dwa": {"weighting", "epochs", "steps_per_epoch"}, "own_layers": {"sst", "para"}, "new_layers": {"sst", "para"},
     "low_rank": {"sst", "para"}, "rate": {"optimizer"}, "threshold": {"para"},
     "label_smoothing": {"sst", "para"}, "teacher": {"sst", "para", "sts"}, "tft": set(),
@@ -19,6 +20,7 @@ CHANGES = {  # of each row: the fields of the stage, or the tasks, that differ f
     "phrases": {"tasks", "batch_size", "phrases"}, "long_phrases": {"tasks", "batch_size", "phrases"},
     "duplicates": {"tasks", "batch_size", "loss_weights", "duplicates"},
     "mined": {"tasks", "batch_size", "loss_weights", "mined"},
+    "unlabelled": {"tasks", "batch_size", "loss_weights", "mined", "para"},
     "phrases_first": {"tasks", "batch_size", "phrases", "steps_per_epoch", "schedule"},
     "frozen_end": {"sst", "para", "steps_per_epoch", "schedule"},
 }
@@ -86,10 +88,10 @@ def test_the_command_runs_rows(shared, tmp_path, monkeypatch, tiny_directory, to
         short[name] = (short[name][0], short[name][1].replace("own_layers = 3", f"own_layers = {change}"))
     command = [str(shared), "--out", str(tmp_path / "out"), "--weights", str(tiny_directory), "--seeds", "1"]
     assert levers.main([*command, "--levers", "nothing"]) == 2
-    assert levers.main([*command, "--levers", "teacher", "tft"]) == 0
+    assert levers.main([*command, "--levers", "unlabelled", "tft"]) == 0
     said = capsys.readouterr().out
-    assert "teacher: left out, it needs --teacher" in said and "tft: left out" in said
-    names = ["phrases_first", "mined", "masked_words", "duplicates", "frozen_end", "tft", "teacher"]
+    assert "unlabelled: left out, it needs --teacher" in said and "tft: left out" in said
+    names = ["phrases_first", "mined", "masked_words", "duplicates", "frozen_end", "tft", "teacher", "unlabelled"]
     flags = ["--tft", str(tiny_directory), "--teacher", str(tmp_path / "out/runs/base/seed-11711")]
     assert levers.main([*command, *flags, "--levers", *names]) == 0
     rows = json.loads((tmp_path / "out/runs/comparison.json").read_text())

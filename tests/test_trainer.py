@@ -39,19 +39,20 @@ def make_trainer(directory, toy_directory, tokenizer, stages, cls=Trainer, **fie
 
 STAGES = [
     {"tasks": ["sst", "para", "sts"], "epochs": 2, "steps_per_epoch": 4, "combine": "gradvac", "average": "ema",
-     "weighting": "dwa", "optimizer": {"lr": 1e-3}},
+     "weighting": "gradnorm", "optimizer": {"lr": 1e-3}},
     {"tasks": ["sts", "sst"], "epochs": 2, "steps_per_epoch": 3, "mixing": "annealed", "draws": 2, "smart": 0.5,
-     "weighting": "uncertainty", "rdrop": 0.5, "keep": "last", "average": "swa", "optimizer": {"lr": 1e-3}},
+     "weighting": "famo", "rdrop": 0.5, "keep": "last", "average": "swa", "optimizer": {"lr": 1e-3}},
 ]
 
 
 # A trunk of two tasks, a share of a set, one task after the other; then a head of exemplars on the frozen encoder.
 SHARING = [
     {"tasks": ["para", "sts"], "epochs": 2, "batch_size": 16, "mixing": "in_turn", "share": {"para": 0.5},
-     "balanced": ["para"], "optimizer": {"lr": 1e-3}},
+     "balanced": ["para"], "weighting": "dwa", "optimizer": {"lr": 1e-3}},
     {"tasks": ["sst"], "epochs": 2, "batch_size": 16, "trainable": "heads", "optimizer": {"lr": 1e-3}},
 ]
-MASKED = [{"tasks": ["words", "sst"], "epochs": 2, "batch_size": 16, "steps_per_epoch": 4, "optimizer": {"lr": 1e-3}}]
+MASKED = [{"tasks": ["words", "sst"], "epochs": 2, "batch_size": 16, "steps_per_epoch": 4, "weighting": "uncertainty",
+           "optimizer": {"lr": 1e-3}}]
 MASKED_TASKS = {"words": {"kind": "masked_words", "train": ["sts-train.csv"], "dev": ["ids-sst-dev.csv"]}}
 SHARING_TASKS = {"para": {"combination": "u,v", "loss": "bce", "trunk": "pairs"},
                  "sts": {"combination": "u,v", "head": "linear", "trunk": "pairs"},
@@ -236,6 +237,55 @@ def test_learned_weights_scale_each_tasks_gradient_and_are_logged(tmp_path, toy_
     assert logged[0]["loss"]["sst"] == pytest.approx(loss, abs=1e-5)
     s = -0.02 * (0.5 - loss)  # the rule saw the loss itself, without any factor
     assert logged[1]["weight"]["sst"] == pytest.approx(math.exp(-s), abs=2e-6)
+
+
+def test_famo_sees_the_same_batches_before_and_after_a_step(tmp_path, toy_directory, tiny_tokenizer, monkeypatch):
+    """The gradient is that of the losses' logarithms. The second look has the step's weights and the same dropout."""
+    stage = {"tasks": ["sst", "sts"], "epochs": 1, "steps_per_epoch": 2, "loss_weights": {"sts": 7.0}, "keep": "last",
+             "weighting": "famo", "optimizer": {"lr": 0.0, "head_lr": 0.0}}
+    seen = []
+    monkeypatch.setattr("training.weighting.FAMO.observe", lambda rule, state, what: seen.append(what))
+    make_trainer(tmp_path / "still", toy_directory, tiny_tokenizer, [stage]).train()
+    assert [what.after for what in seen] == [what.losses for what in seen] and len(seen) == 2  # nothing has moved
+
+    seen.clear()
+    moving = {**stage, "optimizer": {"lr": 1e-3}}
+    trainer = make_trainer(tmp_path / "moving", toy_directory, tiny_tokenizer, [moving], hidden_dropout_prob=0.0)
+    set_encoder_dropout(trainer.model.encoder, 0.0)
+    rows = task_gradients(trainer, ["sst", "sts"])
+    handed, losses = {}, {}
+
+    def step(engine, optimizer, scale):
+        if not handed:
+            handed.update({p: torch.zeros_like(p) if p.grad is None else p.grad.clone()
+                           for p in trainer.model.encoder.parameters()})
+        optimizer.step(scale=scale)
+        if not losses:  # by the weights that the step has left
+            for name in ("sst", "sts"):
+                task = trainer.model.tasks[name]
+                batches = TaskBatches(task, trainer.data[name].train, 8, f"{trainer.recipe.seed}/0/{name}")
+                losses[name] = task.loss(trainer.model.encoder, batches.collate(batches.indices(0))).item()
+
+    monkeypatch.setattr("training.engines.FastEngine.step", step)
+    trainer.train()
+    whole = torch.cat([handed[p].flatten() for p in trainer.model.encoder.parameters()]).double()
+    before = seen[0].losses
+    torch.testing.assert_close(whole, rows[0] / before["sst"] + 7 * rows[1] / before["sts"], rtol=1e-3, atol=1e-5)
+    assert seen[0].after == pytest.approx(losses, rel=1e-4) and seen[0].after != pytest.approx(before, rel=1e-3)
+
+
+def test_gradnorm_sees_the_lengths_of_the_weighed_gradients(tmp_path, toy_directory, tiny_tokenizer, monkeypatch):
+    stage = {"tasks": ["sst", "sts"], "epochs": 1, "steps_per_epoch": 2, "loss_weights": {"sts": 7.0}, "keep": "last",
+             "weighting": "gradnorm"}
+    trainer = make_trainer(tmp_path, toy_directory, tiny_tokenizer, [stage], Watching, hidden_dropout_prob=0.0)
+    set_encoder_dropout(trainer.model.encoder, 0.0)
+    rows = task_gradients(trainer, ["sst", "sts"])
+    seen = []
+    monkeypatch.setattr("training.weighting.GradNorm.observe", lambda rule, state, what: seen.append(what))
+    monkeypatch.setattr("training.weighting.GradNorm.factors", lambda rule, state, names: {"sst": 0.5, "sts": 1.5})
+    trainer.run_one(monkeypatch)
+    lengths = rows.norm(dim=1).tolist()
+    assert seen[0].norms == pytest.approx({"sst": 0.5 * lengths[0], "sts": 10.5 * lengths[1]}, rel=1e-3)
 
 
 @pytest.mark.parametrize(("field", "function"), [("rdrop", "rdrop_loss"), ("smart", "smart_penalty")])

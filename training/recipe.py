@@ -142,6 +142,9 @@ class Stage:
         _require(self.combine in ("sum", "mean") or not alone,
                  f"combine is {self.combine!r}, which needs two tasks in a step; here a step has one "
                  "(see mixing, draws and tasks)")
+        _require(self.weighting != "gradnorm" or not alone,
+                 "weighting is 'gradnorm', which needs two tasks in a step; here a step has one "
+                 "(see mixing, draws and tasks)")
         if isinstance(self.batch_size, dict):
             unknown = [task for task in self.batch_size if task not in self.tasks]
             _require(not unknown, f"batch_size names task '{', '.join(unknown)}', which is not of this stage")

@@ -29,7 +29,7 @@ from training.schedules import rate_factor
 from training.seeds import seed_of
 from training.smart import smart_penalty
 from training.surgery import SurgeryState, combine_weights, conflict_cosines
-from training.weighting import RULES
+from training.weighting import RULES, TINY, Seen
 
 PATIENT_STEPS = 10  # steps in a row with a gradient that is not finite, after which the run stops
 
@@ -89,6 +89,11 @@ def explained_memory(name: str, stage: Stage, batch: Any) -> Iterator[None]:
                          ) from None
 
 
+def _numbers(losses: dict[str, torch.Tensor]) -> dict[str, float]:
+    """Read losses, all at once: a GPU is waited for once."""
+    return dict(zip(losses, torch.stack([loss.float() for loss in losses.values()]).tolist(), strict=True))
+
+
 class StageSteps:
     """Take the steps of one stage. It has the stage's batches, optimizer, gradient buffers and weight average.
 
@@ -123,8 +128,10 @@ class StageSteps:
         self.rates = [group["lr"] for group in groups]
         self.optimizer, self.optimizer_form = engine.optimizer(groups, settings, self.total, device)
         self.average = None if stage.average == "none" else WeightAverage(stage.average, stage.ema_decay, model)
+        self.rule = None if stage.weighting == "none" else RULES[stage.weighting]
         # A plain sum needs one collection, to which all tasks add. Keeping tasks apart needs one for each.
-        self.apart = stage.combine not in ("sum", "mean") or stage.log_conflicts
+        self.apart = (stage.combine not in ("sum", "mean") or stage.log_conflicts
+                      or (self.rule is not None and self.rule.needs_norms))
         table = self.encoder.embeddings.word_embeddings
         # A look-up touches few words, so its gradient may be sparse. A head that reads all of them has a dense one.
         sparse = (engine.sparse and table.weight.requires_grad
@@ -171,8 +178,10 @@ class StageSteps:
         buffers = [(buffer, buffer.clone()) for task in self.models.values() for buffer in task.buffers()]
         state = StepState(step=number, drawn={name: number % batches.per_epoch
                                               for name, batches in self.batches.items()})
-        names, _ = self._gradients(state, {})
-        self._combine(state, names, {})
+        batches, losses = self._gradients(state, {})
+        self._combine(state, list(losses), {})
+        if self.rule is not None and self.rule.looks_again:
+            self._look_again(state, batches)
         for parameter in (*self.shared.parameters, *self.own):
             parameter.grad = None
         with torch.no_grad():
@@ -184,40 +193,45 @@ class StageSteps:
         factor = rate_factor(self.stage.schedule, state.step, self.total, self.stage.warmup)
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
-        factors = self._learned_factors(state, list(self.tasks))
-        different, losses = self._gradients(state, factors)
+        factors = {} if self.rule is None else self.rule.factors(state.weighting, list(self.tasks))
+        batches, losses = self._gradients(state, factors)
         record: dict[str, Any] = {"step": state.step, "lr": self.rates[0] * factor}
-        # All at once: a GPU is waited for once.
-        values = dict(zip(losses, torch.stack([loss.float() for loss in losses.values()]).tolist(), strict=True))
-        scale = self._combine(state, different, record)
+        values = _numbers(losses)
+        scale = self._combine(state, list(losses), record)
+        after = {}
         if scale is not None:
             self.engine.step(self.optimizer, scale)
             if self.average is not None:
                 self.average.update(state.step, self.total)
                 state.averaged = self.average.count
+            if self.rule is not None and self.rule.looks_again:
+                after = _numbers(self._look_again(state, batches))
         state.step += 1
-        if self.stage.weighting != "none":
+        if self.rule is not None:
             record["weight"] = {name: round(factor, 6) for name, factor in factors.items()}
-            self._learn(state, values)
+            self._learn(state, values, after, record.get("length", {}))
         record["loss"] = {name: round(self.stage.loss_weights.get(name, 1.0) * value, 6) if math.isfinite(value)
                           else None for name, value in values.items()}
         return record
 
-    def _learned_factors(self, state: StepState, names: list[str]) -> dict[str, float]:
-        """Return the factors on the losses that the stage's rule has learned by now."""
-        if self.stage.weighting == "none":
-            return dict.fromkeys(names, 1.0)
-        return RULES[self.stage.weighting].factors(state.weighting, names)
-
-    def _learn(self, state: StepState, losses: dict[str, float]):
-        """Let the stage's rule see a step's losses. The step is counted already."""
+    def _learn(self, state: StepState, losses: dict[str, float], after: dict[str, float], norms: dict[str, float]):
+        """Let the stage's rule see a step, which is counted already. See training.weighting.Seen."""
         # R-Drop and penalties differ between processes, which see their own examples. All go on with the mean.
-        everywhere = self.world.gather(losses)
-        means = {name: statistics.fmean(part[name] for part in everywhere) for name in losses}
-        if all(map(math.isfinite, means.values())):
-            RULES[self.stage.weighting].observe(state.weighting, means, state.step % self.per_epoch == 0)
+        losses, after = self._means(losses), self._means(after) if after else {}
+        if self.rule is not None and all(map(math.isfinite, (*losses.values(), *after.values()))):
+            self.rule.observe(state.weighting, Seen(losses, state.step % self.per_epoch == 0, after, norms))
 
-    def _gradients(self, state: StepState, factors: dict[str, float]) -> tuple[list[str], dict[str, torch.Tensor]]:
+    def _means(self, values: dict[str, float]) -> dict[str, float]:
+        """Return the values' means over the processes."""
+        everywhere = self.world.gather(values)
+        return {name: statistics.fmean(part[name] for part in everywhere) for name in values}
+
+    def _seed_dropout(self, state: StepState):
+        """Seed what dropout draws in a step. It differs between processes. All else is drawn from generators."""
+        torch.manual_seed(seed_of(self.seed, state.step, *([self.world.rank] if self.world.rank else [])))
+
+    def _gradients(self, state: StepState, factors: dict[str, float]
+                   ) -> tuple[list[tuple[str, Any]], dict[str, torch.Tensor]]:
         """Draw the step's batches and compute the gradients of their weighed losses.
 
         Args:
@@ -225,14 +239,14 @@ class StageSteps:
             factors: on the tasks' losses, besides the stage's loss_weights; 1 where absent.
 
         Returns:
-            The tasks of the step, each once, and their losses, not weighed.
+            The tasks' names and batches, in the order drawn, and each task's loss in its last one, not weighed.
         """
         stage, shared = self.stage, self.shared
-        # Dropout differs between processes. Whatever else is drawn has a generator of its own, and does not differ.
-        torch.manual_seed(seed_of(self.seed, state.step, *([self.world.rank] if self.world.rank else [])))
+        self._seed_dropout(state)
         names = tasks_at(state.step, self.total, {name: b.per_epoch for name, b in self.batches.items()}, self.sizes,
                          stage.mixing, self.seed, stage.draws, stage.temperature, stage.cap, self.per_epoch)
         different = list(dict.fromkeys(names))  # a task that was drawn twice adds to the same gradients
+        batches = []
         for parameter in self.own:
             parameter.grad = None
         losses: dict[str, torch.Tensor] = {}
@@ -240,17 +254,28 @@ class StageSteps:
             for name in names:
                 indices = self.batches[name].indices(state.drawn.get(name, 0))
                 batch = self.batches[name].collate(indices).to(self.device)
+                batches.append((name, batch))
                 state.drawn[name] = state.drawn.get(name, 0) + 1
                 state.seen[name] = state.seen.get(name, 0) + len(indices)
                 with shared.of(different.index(name) if self.apart else 0), explained_memory(name, stage, batch):
-                    loss = self._loss(self.tasks[name], batch)
-                    (stage.loss_weights.get(name, 1.0) * factors.get(name, 1.0) * loss).backward()
+                    loss, outputs = self._loss(self.tasks[name], batch)
+                    factor = stage.loss_weights.get(name, 1.0) * factors.get(name, 1.0)
+                    if self.rule is not None and self.rule.of_logarithms:
+                        factor /= self._means({name: float(loss.detach())})[name] + TINY  # d log L = dL / L
+                    (factor * loss).backward()
+                self.tasks[name].observe(outputs, batch)
                 losses[name] = loss.detach()
         self.world.add_up([parameter.grad for parameter in self.own if parameter.grad is not None])
-        return different, losses
+        return batches, losses
 
-    def _loss(self, task: TrainerTask, batch: Any) -> torch.Tensor:
-        """Compute a task's loss, with R-Drop and SMART where the stage asks for them."""
+    def _look_again(self, state: StepState, batches: list[tuple[str, Any]]) -> dict[str, torch.Tensor]:
+        """Compute each task's loss again, with the same dropout. batches: of _gradients."""
+        self._seed_dropout(state)
+        with torch.set_grad_enabled(self.stage.smart > 0):  # SMART's push follows a gradient
+            return {name: self._loss(self.tasks[name], batch)[0].detach() for name, batch in batches}
+
+    def _loss(self, task: TrainerTask, batch: Any) -> tuple[torch.Tensor, Any]:
+        """Compute a task's loss, with R-Drop and SMART where the stage asks for them. Also returns the outputs."""
         stage, encoder = self.stage, self.encoder
         if stage.rdrop:
             loss, outputs = rdrop_loss(task, encoder, batch, stage.rdrop)
@@ -259,8 +284,7 @@ class StageSteps:
             loss = task.training_loss(outputs, batch)
         if stage.smart:
             loss = loss + stage.smart * smart_penalty(task, encoder, batch, outputs)
-        task.observe(outputs, batch)
-        return loss
+        return loss, outputs
 
     def _combine(self, state: StepState, names: list[str], record: dict[str, Any]) -> float | None:
         """Make one gradient of the tasks' gradients.
@@ -284,6 +308,8 @@ class StageSteps:
                 remembered = SurgeryState(state.surgery)
                 weights = combine_weights(stage.combine, gram, names, generator, remembered)
                 state.surgery = remembered.targets
+                lengths = gram.diagonal().sqrt().tolist()
+                record["length"] = {name: float(f"{length:.6g}") for name, length in zip(names, lengths, strict=True)}
                 # The combination's length is in the Gram matrix already: no pass over the gradients for it.
                 norm = math.sqrt(max(0.0, float(weights @ gram @ weights)))
             else:
