@@ -83,6 +83,8 @@ keep = "last"
                    "[tasks.sst]\nown_layers = 3\n[tasks.para]\nown_layers = 3\n"),
     "low_rank": ("LoRA of rank 8 for sentiment and paraphrase, on the encoder that all train (Hu et al. 2021)",
                  "[tasks.sst]\nlow_rank = 8\n[tasks.para]\nlow_rank = 8\n"),
+    "adapter": ("adapters of width 32 for sentiment and paraphrase, the encoder trains too (Houlsby et al. 2019)",
+                "[tasks.sst]\nadapter = 32\n[tasks.para]\nadapter = 32\n"),
     "new_layers": ("a new layer on top of the encoder for sentiment and paraphrase",
                    "[tasks.sst]\nnew_layers = 1\n[tasks.para]\nnew_layers = 1\n"),
     "cross": ("paraphrase in one sequence (Devlin et al. 2019)", '[tasks.para]\nencoding = "cross"\n'),

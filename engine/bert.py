@@ -31,7 +31,12 @@ class FastEmbeddings(Embeddings):
 
 
 def linear(module: Any, x: Tensor) -> Tensor:
-    """Apply a torch.nn.Linear in the input's type. Its parameters stay float32, because AdamW's steps are small."""
+    """Apply a torch.nn.Linear in the input's type. Its parameters stay float32, because AdamW's steps are small.
+
+    A module without a weight is more than a linear layer, such as one with an adapter. It computes itself.
+    """
+    if not hasattr(module, "weight"):
+        return module(x)
     return F.linear(x, module.weight.to(x.dtype), module.bias.to(x.dtype))
 
 

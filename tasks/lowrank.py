@@ -45,10 +45,17 @@ class ChangedLinear(nn.Module):
         return F.linear(x, self.weight, self.bias)
 
 
-def _with(module: nn.Module, **children: Any) -> Any:
+def with_children(module: nn.Module, **children: Any) -> Any:
     """Return a shallow copy of a module with other children. The module itself stays as it is."""
     view = copy.copy(module)
     view._modules = {**module._modules, **children}
+    return view
+
+
+def view_with(encoder: BertModel, layers: list[Any], **children: Any) -> BertModel:
+    """Return a shallow copy of an encoder with other layers and children. The encoder itself stays as it is."""
+    view = with_children(encoder, **children)
+    view.layers = lambda: layers
     return view
 
 
@@ -75,7 +82,6 @@ class LowRank(nn.Module):
             attention = layer.attention["self"]
             changed = {name: ChangedLinear(getattr(attention, name), self.down[index, place], self.up[index, place])
                        for place, name in enumerate(CHANGED)}
-            layers.append(_with(layer, attention=_with(layer.attention, self=_with(attention, **changed))))
-        view = copy.copy(encoder)
-        view.layers = lambda: layers  # type: ignore[method-assign]
-        return view
+            layers.append(with_children(layer, attention=with_children(
+                layer.attention, self=with_children(attention, **changed))))
+        return view_with(encoder, layers)

@@ -95,6 +95,7 @@ class TaskOptions:
     new_layers: int = 0  # transformer layers of the task's own on top of the encoder
     own_layers: int = 0  # how many of the encoder's top layers the task has copies of; they learn at the encoder's rate
     low_rank: int = 0  # LoRA: the rank of the task's own change of the encoder's projections; 0 for none
+    adapter: int = 0  # the width of the task's own adapters in the encoder's layers; 0 for none
     teacher: str = ""  # folder of a finished run: its answers are labels too (knowledge distillation)
     teacher_weight: float = TEACHER_WEIGHT  # their share of the loss
 
@@ -107,12 +108,19 @@ class TaskOptions:
         require_between("new_layers", self.new_layers, 0, 100)
         require_between("own_layers", self.own_layers, 0, 100)
         require_between("low_rank", self.low_rank, 0, 1000)
-        require(not (self.own_layers and self.low_rank), "own_layers and low_rank: expected one of them")
+        require_between("adapter", self.adapter, 0, 10_000)
+        changes = [name for name in ("own_layers", "low_rank", "adapter") if getattr(self, name)]
+        require(len(changes) < 2, f"{' and '.join(changes)}: expected one of them")
         require(not self.teacher or self.learns_from_answers,
                 "teacher: needs a loss against answers: cross_entropy, or mse and l1 of a similarity")
         require(0 < self.teacher_weight <= 1, f"teacher_weight is {self.teacher_weight!r}; expected above 0, at most 1")
         require(bool(self.teacher) or self.teacher_weight == TEACHER_WEIGHT,
                 "teacher_weight has no effect without a teacher")
+
+    def refuse_own_parts(self, why: str):
+        """Raise ValueError if the task has a part of the encoder of its own. why: it may not."""
+        own = [name for name in ("new_layers", "own_layers", "low_rank", "adapter") if getattr(self, name)]
+        require(not own, f"{', '.join(own)}: {why}; expected 0")
 
     @property
     def learns_from_answers(self) -> bool:
@@ -154,10 +162,10 @@ class SentimentOptions(TaskOptions):
         require_between("classes", self.classes, 2, 1000)
         require_one_of("head", self.head, (*(head for head in HEADS if head != "cosine"), *EXEMPLAR_HEADS))
         require_between("exemplars", self.exemplars, 0 if self.head == "nearest" else 1, 1_000_000)
-        require(self.head not in EXEMPLAR_HEADS or (self.new_layers == self.own_layers == self.low_rank == 0
-                                                    and self.pooling != "attentive"),
-                f"head '{self.head}' compares vectors of the frozen encoder; new_layers, own_layers, low_rank and "
-                "pooling 'attentive' would change them")
+        if self.head in EXEMPLAR_HEADS:
+            why = f"would change the vectors of the frozen encoder, which head '{self.head}' compares"
+            self.refuse_own_parts(why)
+            require(self.pooling != "attentive", f"pooling 'attentive' {why}")
         require(0 <= self.label_smoothing < 1, f"label_smoothing is {self.label_smoothing!r}; expected 0 to below 1")
 
     @property
@@ -299,8 +307,7 @@ class MaskedOptions(TaskOptions):
     def __post_init__(self):
         super().__post_init__()
         require(0 < self.share < 1, f"share is {self.share!r}; expected between 0 and 1")
-        require(self.new_layers == self.own_layers == self.low_rank == 0,
-                "new_layers, own_layers, low_rank: masked words train the encoder; expected 0")
+        self.refuse_own_parts("masked words train the encoder")
 
 
 @dataclass
@@ -353,9 +360,7 @@ class PhraseOptions(TaskOptions):
         require_one_of("features", self.features, FEATURES)
         require_one_of("random_sources", self.random_sources, RANDOM_SOURCES)
         require_between("looks", self.looks, 1, 100)
-        require(self.new_layers == 0, "new_layers: transfer fine-tuning trains the encoder; expected 0")
-        require(self.own_layers == 0, "own_layers: transfer fine-tuning trains the encoder; expected 0")
-        require(self.low_rank == 0, "low_rank: transfer fine-tuning trains the encoder; expected 0")
+        self.refuse_own_parts("transfer fine-tuning trains the encoder")
 
     @classmethod
     def poolings(cls) -> tuple[str, ...]:

@@ -24,9 +24,10 @@ from minbert.batch import TokenBatch
 from minbert.bert import BertModel, BertOutput, Layer, initialize
 from minbert.config import BertConfig
 from minbert.tokenizer import BertTokenizer
+from tasks.adapters import Adapters
 from tasks.encoding import encode
 from tasks.losses import symmetric_divergence
-from tasks.lowrank import LowRank
+from tasks.lowrank import LowRank, view_with
 from tasks.options import TaskOptions
 from tasks.pooling import CLS_POOLINGS, PENALTY_WEIGHT, AttentivePooling, pool
 
@@ -132,11 +133,7 @@ class OwnLayers(nn.Module):
 
     def on(self, encoder: BertModel) -> BertModel:
         """Return an encoder with these layers at its top. Everything else is the given encoder's."""
-        view = copy.copy(encoder)
-        view._modules = {**encoder._modules, "pooler": self.pooler}
-        layers = [*encoder.layers()[:-len(self.layer)], *self.layer]
-        view.layers = lambda: layers  # type: ignore[method-assign]
-        return view
+        return view_with(encoder, [*encoder.layers()[:-len(self.layer)], *self.layer], pooler=self.pooler)
 
 
 class Task(nn.Module):
@@ -173,6 +170,7 @@ class Task(nn.Module):
         self.new_layers = NewLayers(config, options.new_layers) if options.new_layers else None
         self.own_layers: OwnLayers | None = None
         self.low_rank: LowRank | None = None
+        self.adapters: Adapters | None = None
 
     def take_layers(self, encoder: BertModel):
         """Make what the task has of the encoder for itself. Raise ValueError if the encoder is too small for it."""
@@ -180,10 +178,12 @@ class Task(nn.Module):
             self.own_layers = OwnLayers(encoder, self.options.own_layers)
         if self.options.low_rank:
             self.low_rank = LowRank(encoder, self.options.low_rank)
+        if self.options.adapter:
+            self.adapters = Adapters(encoder, self.options.adapter)
 
     def view(self, encoder: BertModel) -> BertModel:
-        """Return the encoder as this task has it: with layers, or changes of projections, of its own."""
-        own = self.own_layers or self.low_rank
+        """Return the encoder as this task has it: with layers, changes of projections, or adapters of its own."""
+        own = self.own_layers or self.low_rank or self.adapters
         return encoder if own is None else own.on(encoder)
 
     # ---- file -> examples -> batch -----------------------------------------------------------------------------------

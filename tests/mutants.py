@@ -248,6 +248,8 @@ MUTANTS = [
            "tests/test_threshold.py"),
     Mutant("LoRA with one matrix for all layers", "tasks/lowrank.py", "self.down[index, place]", "self.down[0, place]",
            "tests/test_lowrank.py"),
+    Mutant("an adapter in place of what it adapts", "tasks/adapters.py", "return y + F.linear(", "return F.linear(",
+           "tests/test_adapters.py"),
     Mutant("DWA without the number of tasks", "training/weighting.py", "len(powers) * power", "power",
            "tests/test_weighting.py"),
     Mutant("GradNorm with ratios that are not relative", "training/weighting.py", "(ratios[name] / mean_ratio)",

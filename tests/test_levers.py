@@ -14,7 +14,7 @@ CHANGES = {  # of each row: the fields of the stage, or the tasks, that differ f
     "cagrad": {"combine"}, "cross": {"para"}, "both": {"para"}, "uncertainty": {"weighting", "loss_weights"},
     "gradnorm": {"weighting", "loss_weights"}, "famo": {"weighting", "loss_weights"},
     "dwa": {"weighting", "epochs", "steps_per_epoch"}, "own_layers": {"sst", "para"}, "new_layers": {"sst", "para"},
-    "low_rank": {"sst", "para"}, "rate": {"optimizer"}, "threshold": {"para"},
+    "low_rank": {"sst", "para"}, "adapter": {"sst", "para"}, "rate": {"optimizer"}, "threshold": {"para"},
     "label_smoothing": {"sst", "para"}, "teacher": {"sst", "para", "sts"}, "tft": set(),
     "simcse": {"twins"}, "masked_words": {"words"}, "nli": {"triplets"},
     "phrases": {"tasks", "batch_size", "phrases"}, "long_phrases": {"tasks", "batch_size", "phrases"},

@@ -73,7 +73,7 @@ def test_a_frozen_encoder_does_not_move_and_the_change_does(tiny_tokenizer):
 @pytest.mark.parametrize(("make", "message"), [
     (lambda: SentimentOptions(low_rank=-1), "low_rank is -1; expected 0 to 1000"),
     (lambda: SentimentOptions(low_rank=2, own_layers=1), "own_layers and low_rank: expected one of them"),
-    (lambda: SentimentOptions(low_rank=1, head="nearest"), "low_rank and pooling 'attentive' would change them"),
+    (lambda: SentimentOptions(low_rank=1, head="nearest"), "low_rank: would change the vectors of the frozen encoder"),
     (lambda: PhraseOptions(low_rank=1), "low_rank: transfer fine-tuning trains the encoder"),
     (lambda: LowRank(encoder_of(TINY, BertModel), 33), "low_rank is 33; the encoder's hidden size is 32")])
 def test_what_makes_no_sense_is_refused(make, message):

@@ -211,7 +211,7 @@ class Program:
         """Say how the run makes sentence vectors: as its first siamese task, or else its first task, does."""
         tasks = list(self.model.tasks_by_name().values())
         task = next((task for task in tasks if getattr(task, "siamese", False)), tasks[0])
-        own = (task.attentive, task.new_layers, task.own_layers, task.low_rank)
+        own = (task.attentive, task.new_layers, task.own_layers, task.low_rank, task.adapters)
         if isinstance(task, Phrases) or any(module is not None for module in own):
             return SentenceSettings(refused=f"task {task.name} makes vectors with parameters of its own: the folder "
                                             "encoder/ has no settings of sentence-transformers")
