@@ -1,4 +1,5 @@
 """The main program through its command line: what it writes, and one clear line for each mistake."""
+import argparse
 import json
 import shutil
 import subprocess
@@ -12,6 +13,9 @@ from conftest import ROOT, SHARED
 
 import corpora.examples
 import train_multitask
+from training.commandline import run_directory
+from training.recipe import load_recipe
+from training.runs import saved_recipe
 
 SIX = [f"{task}-{split}-output.csv" for task in ("sst", "para", "sts") for split in ("dev", "test")]
 
@@ -109,6 +113,26 @@ def test_another_recipe_leaves_a_finished_run_alone(trained, tiny_directory, toy
     result = run("--weights", tiny_directory, "--data", toy_directory, "--epochs", 3, "--out", "runs/default", cwd=cwd,
                  expect=2)
     assert "holds a run of another recipe" in result.stderr
+
+
+@pytest.mark.parametrize(("change", "same"), [
+    (lambda text: text, True),
+    (lambda text: text.replace("smart = 0.0\n", ""), True),  # of a version that did not know the field
+    (lambda text: text.replace("smart = 0.0\n", "smart = 2.0\n"), False),
+    (lambda text: text.replace("smart = 0.0\n", "smart = 0.0\nof_tomorrow = 1\n"), False),
+    (lambda text: text.replace("--data", "--data /elsewhere/"), False),
+    (lambda text: text[:-20], False), (lambda text: "", False), (lambda text: "\xff", False)])
+def test_a_folder_is_resumed_by_what_its_recipe_says(tmp_path, change, same):
+    text = saved_recipe(load_recipe(ROOT / "recipes/best_alone.toml"), tmp_path, None)
+    assert "smart = 0.0\n" in text
+    (tmp_path / "recipe.toml").write_text(change(text), encoding="latin-1")
+    flags = argparse.Namespace(out=tmp_path)
+    recipe = argparse.Namespace(name="unused")
+    if same:
+        assert run_directory(flags, recipe, text) == tmp_path
+    else:
+        with pytest.raises(ValueError, match="holds a run of another recipe, data or flags"):
+            run_directory(flags, recipe, text)
 
 
 def test_with_no_data_it_says_so_and_pretrain_freezes_the_encoder(tmp_path, tiny_directory):

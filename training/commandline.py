@@ -4,6 +4,7 @@ import difflib
 import io
 import os
 import sys
+import tomllib
 import typing
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from corpora.messages import error_line, printable
 from corpora.processes import end_with
 from training.choices import ENGINES, LOGS, PRECISIONS
 from training.progress import Interrupted
-from training.recipe import Recipe
+from training.recipe import Recipe, parse_recipe
 
 # What other programs call our flags.
 OTHER_NAMES = {"learning_rate": "--lr", "fine_tune_mode": "--option", "num_epochs": "--epochs", "model": "--weights",
@@ -112,6 +113,17 @@ def require_writable(path: Path):
         raise ValueError(f"{path}: cannot be written ({folder} is {'not writable' if folder.is_dir() else 'a file'})")
 
 
+def _same_run(path: Path, text: str) -> bool:
+    """Tell whether a saved recipe says what `text` says. A field that an older version did not know has its default."""
+    try:
+        saved = path.read_text(encoding="utf-8")
+        commands, recipes = zip(*(([line for line in one.split("\n") if line.startswith("# --")],
+                                   parse_recipe(tomllib.loads(one), path.name)) for one in (saved, text)), strict=True)
+    except ValueError:  # the file is damaged, or of a newer version
+        return False
+    return commands[0] == commands[1] and recipes[0] == recipes[1]
+
+
 def run_directory(flags: argparse.Namespace, recipe: Recipe, text: str) -> Path:
     """Return --out, or runs/<recipe>. A folder that holds another recipe's run is left alone, and a number is added.
 
@@ -122,7 +134,7 @@ def run_directory(flags: argparse.Namespace, recipe: Recipe, text: str) -> Path:
     """
     base = flags.out or Path("runs") / recipe.name
     number, candidate = 1, base
-    while (candidate / "recipe.toml").exists() and (candidate / "recipe.toml").read_text(encoding="utf-8") != text:
+    while (candidate / "recipe.toml").exists() and not _same_run(candidate / "recipe.toml", text):
         if flags.out is not None:
             raise ValueError(f"{base}: holds a run of another recipe, data or flags; choose another --out")
         number += 1
