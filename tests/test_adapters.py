@@ -1,22 +1,20 @@
-"""Bottleneck adapters, against an encoder with the same networks put in by torch's hooks."""
+"""Bottleneck adapters, against an encoder with the same networks put in by torch's hooks.
+
+What a run does with them is tested with LoRA's, in test_lowrank.py.
+"""
 import copy
-import json
-from pathlib import Path
 
 import pytest
-import safetensors.torch
 import torch
 import torch.nn.functional as F
-from conftest import MPNET, TINY, encoder_of, make_task
+from conftest import MPNET, TINY, encoder_of
 from torch.testing import assert_close
 
-import train_multitask
 from engine.bert import FastBertModel
 from engine.precision import BY_NAME
 from minbert.bert import BertModel
 from tasks.adapters import Adapters
 from tasks.options import MaskedOptions, PhraseOptions, SentimentOptions
-from training.parameters import freeze, optimizer_groups
 
 NAMES = ("down", "down_bias", "up", "up_bias")
 
@@ -78,17 +76,6 @@ def test_the_size_is_that_of_the_paper():
     assert adapters.down.std().item() == pytest.approx(hidden ** -0.5, rel=0.15)
 
 
-def test_a_frozen_encoder_does_not_move_and_the_adapters_learn_at_the_heads_rate(tiny_tokenizer):
-    encoder = encoder_of(TINY, FastBertModel)
-    task = make_task("sentiment", "sst", tiny_tokenizer, TINY, {"adapter": 2})
-    task.take_layers(encoder)
-    freeze(encoder, "heads")
-    groups = optimizer_groups(encoder, [task], lr=1e-5, head_lr=1e-3, weight_decay=0.01, layer_decay=1.0)
-    rates = {id(parameter): group["lr"] for group in groups for parameter in group["params"]}
-    assert {rates[id(parameter)] for parameter in task.adapters.parameters()} == {1e-3}
-    assert not {id(parameter) for parameter in encoder.parameters()} & set(rates)
-
-
 @pytest.mark.parametrize(("make", "message"), [
     (lambda: SentimentOptions(adapter=-1), "adapter is -1; expected 0 to 10000"),
     (lambda: SentimentOptions(adapter=2, low_rank=1), "low_rank and adapter: expected one of them"),
@@ -98,21 +85,3 @@ def test_a_frozen_encoder_does_not_move_and_the_adapters_learn_at_the_heads_rate
 def test_what_makes_no_sense_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-@pytest.mark.parametrize("engine", ["engine", "plain"])
-def test_a_run_on_a_frozen_encoder_moves_the_adapters_alone(tmp_path, monkeypatch, tiny_directory, toy_directory,
-                                                            engine):
-    monkeypatch.chdir(tmp_path)
-    Path("r.toml").write_text('[tasks.sst]\nadapter = 2\n[tasks.para]\nadapter = 4\n[[stage]]\n'
-                              'tasks = ["sst", "para"]\nepochs = 1\nsteps_per_epoch = 3\ntrainable = "heads"\n')
-    flags = ["--recipe", "r.toml", "--weights", str(tiny_directory), "--data", str(toy_directory), "--no_progress"]
-    assert train_multitask.main([*flags, "--engine", engine, "--precision", "float32", "--out", "run"]) == 0
-    tensors = safetensors.torch.load_file("run/model.safetensors")
-    assert tensors["tasks.sst.adapters.up"].any() and tensors["tasks.para.adapters.up"].shape == (2, 2, 32, 4)
-    for name, tensor in safetensors.torch.load_file(tiny_directory / "model.safetensors").items():
-        assert torch.equal(tensors[f"encoder.{name}"], tensor), name
-    assert train_multitask.main(["--option", "evaluate", "--checkpoint", "run", "--data", str(toy_directory),
-                                 "--out", "again"]) == 0
-    assert json.loads(Path("again/results.json").read_text())["dev"] == json.loads(
-        Path("run/results.json").read_text())["dev"]

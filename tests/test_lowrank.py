@@ -1,4 +1,7 @@
-"""LoRA: a task's own low-rank change of the shared encoder, against an encoder whose weights were changed by hand."""
+"""LoRA: a task's own low-rank change of the shared encoder, against an encoder whose weights were changed by hand.
+
+The last tests are of what a run does with LoRA and with adapters alike.
+"""
 import copy
 import json
 from pathlib import Path
@@ -59,14 +62,15 @@ def test_the_size_is_that_of_the_paper(tiny_tokenizer):
     assert low_rank.down.std().item() == pytest.approx(size ** -0.5, rel=0.15)
 
 
-def test_a_frozen_encoder_does_not_move_and_the_change_does(tiny_tokenizer):
+@pytest.mark.parametrize(("field", "part"), [("low_rank", "low_rank"), ("adapter", "adapters")])
+def test_a_tasks_own_part_learns_at_the_heads_rate_and_a_frozen_encoder_does_not(tiny_tokenizer, field, part):
     encoder = encoder_of(TINY, FastBertModel)
-    task = make_task("sentiment", "sst", tiny_tokenizer, TINY, {"low_rank": 2})
+    task = make_task("sentiment", "sst", tiny_tokenizer, TINY, {field: 2})
     task.take_layers(encoder)
     freeze(encoder, "heads")
     groups = optimizer_groups(encoder, [task], lr=1e-5, head_lr=1e-3, weight_decay=0.01, layer_decay=1.0)
     rates = {id(parameter): group["lr"] for group in groups for parameter in group["params"]}
-    assert rates[id(task.low_rank.down)] == rates[id(task.low_rank.up)] == 1e-3
+    assert {rates[id(parameter)] for parameter in getattr(task, part).parameters()} == {1e-3}
     assert not {id(parameter) for parameter in encoder.parameters()} & set(rates)
 
 
@@ -81,18 +85,21 @@ def test_what_makes_no_sense_is_refused(make, message):
         make()
 
 
-@pytest.mark.parametrize("engine", ["engine", "plain"])
-def test_a_run_on_a_frozen_encoder_moves_the_change_alone(tmp_path, monkeypatch, tiny_directory, toy_directory, engine):
+@pytest.mark.parametrize(("engine", "field", "part"), [
+    ("engine", "low_rank", "low_rank"), ("plain", "low_rank", "low_rank"), ("engine", "adapter", "adapters"),
+    ("plain", "adapter", "adapters")])
+def test_a_run_on_a_frozen_encoder_moves_the_tasks_own_part_alone(tmp_path, monkeypatch, tiny_directory, toy_directory,
+                                                                  engine, field, part):
     monkeypatch.chdir(tmp_path)
-    Path("r.toml").write_text('[tasks.sst]\nlow_rank = 2\n[tasks.more]\nmodel_of = "sst"\ntrain = ["ids-sst-dev.csv"]\n'
-                              '[tasks.para]\nlow_rank = 4\n[[stage]]\ntasks = ["sst", "more", "para"]\nepochs = 1\n'
+    Path("r.toml").write_text(f'[tasks.sst]\n{field} = 2\n[tasks.more]\nmodel_of = "sst"\ntrain = ["ids-sst-dev.csv"]\n'
+                              f'[tasks.para]\n{field} = 4\n[[stage]]\ntasks = ["sst", "more", "para"]\nepochs = 1\n'
                               'steps_per_epoch = 3\ntrainable = "heads"\n')
     flags = ["--recipe", "r.toml", "--weights", str(tiny_directory), "--data", str(toy_directory), "--no_progress"]
     assert train_multitask.main([*flags, "--engine", engine, "--precision", "float32", "--out", "run"]) == 0
     tensors = safetensors.torch.load_file("run/model.safetensors")
     start = safetensors.torch.load_file(tiny_directory / "model.safetensors")
-    assert tensors["tasks.sst.low_rank.up"].any() and tensors["tasks.para.low_rank.up"].shape == (2, 2, 32, 4)
-    assert torch.equal(tensors["tasks.more.low_rank.up"], tensors["tasks.sst.low_rank.up"])  # one model for both
+    assert tensors[f"tasks.sst.{part}.up"].any() and tensors[f"tasks.para.{part}.up"].shape == (2, 2, 32, 4)
+    assert torch.equal(tensors[f"tasks.more.{part}.up"], tensors[f"tasks.sst.{part}.up"])  # one model for both
     for name, tensor in start.items():
         assert torch.equal(tensors[f"encoder.{name}"], tensor), name
     assert train_multitask.main(["--option", "evaluate", "--checkpoint", "run", "--data", str(toy_directory),
