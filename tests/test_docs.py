@@ -48,7 +48,7 @@ def test_own_data_goes_from_a_csv_to_a_trained_model(checkout, monkeypatch):
     assert result.returncode == 2 and result.stderr.strip().replace(f"{checkout}/", "") == told
 
 
-def test_extending_shows_a_task_a_head_a_loss_a_mixing_and_a_combiner(checkout, tiny_directory, toy_directory):
+def test_extending_shows_a_part_of_each_kind(checkout, tiny_directory, toy_directory):
     python = blocks("extending.md", "python")
     assert all(block.count("\n") < 20 for block in python)
     (checkout / "mine.py").write_text("\n".join([python[0] + "\n" + python[1], *python[2:]]))
@@ -65,12 +65,15 @@ def test_extending_shows_a_task_a_head_a_loss_a_mixing_and_a_combiner(checkout, 
     results = json.loads((checkout / "run" / "results.json").read_text())
     assert list(results["dev"]["hard"]) == ["pearson"] and results["examples_seen"]["hard"] > 30
     recipe = (checkout / "run" / "recipe.toml").read_text()
-    assert all(f'"{name}"' in recipe for name in ("gated", "focal", "logarithmic", "unit", "score"))
-    # What they compute: a focal loss, equal lengths, logarithmic shares.
+    assert all(f'"{name}"' in recipe for name in ("gated", "focal", "logarithmic", "unit", "score", "inverse"))
+    *_, before, last = [line for text in (checkout / "run" / "metrics.jsonl").read_text().splitlines()
+                        if (line := json.loads(text)).get("stage") == 1 and "loss" in line]
+    assert last["weight"] == pytest.approx({name: 1 / loss for name, loss in before["loss"].items()}, rel=1e-3)
+    # What the others compute: a focal loss, equal lengths, logarithmic shares.
     check = ("import mine, torch, math\n"
              "from training.mixing import probabilities\n"
              "gram = torch.tensor([[4.0, 1.0], [1.0, 9.0]], dtype=torch.float64)\n"
-             "assert mine.WEIGHTINGS['unit'](gram).tolist() == [1 / 2, 1 / 3]\n"
+             "assert mine.GRAM_METHODS['unit'](gram).tolist() == [1 / 2, 1 / 3]\n"
              "shares = probabilities({'a': 9, 'b': 99}, 'logarithmic')\n"
              "assert abs(shares['b'] / shares['a'] - 2) < 1e-12\n"
              "loss = mine.Focal.loss(None, torch.zeros(1, 2), torch.tensor([1]), None)\n"

@@ -176,9 +176,9 @@ def upgrad_weights(gram: Tensor) -> Tensor:
 
 
 # Methods that need the Gram matrix [K, K] alone. To add one is to add a function here, and its name to COMBINERS.
-WEIGHTINGS = {"sum": sum_weights, "mean": mean_weights, "cagrad": cagrad_weights, "mgda": mgda_weights,
-              "imtl_g": imtl_g_weights, "nash": nash_weights, "aligned": aligned_weights, "upgrad": upgrad_weights}
-assert set(WEIGHTINGS) | {"pcgrad", "gradvac"} == set(COMBINERS)
+GRAM_METHODS = {"sum": sum_weights, "mean": mean_weights, "cagrad": cagrad_weights, "mgda": mgda_weights,
+                "imtl_g": imtl_g_weights, "nash": nash_weights, "aligned": aligned_weights, "upgrad": upgrad_weights}
+assert set(GRAM_METHODS) | {"pcgrad", "gradvac"} == set(COMBINERS)
 
 
 @dataclass
@@ -229,7 +229,7 @@ def combine_weights(method: str, gram: Tensor, names: list[str], generator: torc
             state.targets.update({key: value for row, values in zip(keys, targets.tolist(), strict=True)
                                   for key, value in zip(row, values, strict=True)})
     else:
-        found = WEIGHTINGS[method](inner)
+        found = GRAM_METHODS[method](inner)
     weights[active] = found
     return weights
 
