@@ -402,6 +402,17 @@ def test_new_layers_on_a_frozen_encoder_train(tmp_path, toy_directory, tiny_toke
     assert any("new_layers.layer.1" in name for name in moved)
 
 
+@pytest.mark.parametrize("setting", [{"combine": "pcgrad"}, {"weighting": "gradnorm"}, {}])
+def test_a_stage_says_when_its_tasks_share_nothing_that_is_trained(tmp_path, toy_directory, tiny_tokenizer, setting):
+    trainer = make_trainer(tmp_path, toy_directory, tiny_tokenizer, [
+        {"tasks": ["sst", "sts"], "epochs": 1, "steps_per_epoch": 1, "trainable": "heads", **setting}],
+        tasks={"sts": {"head": "linear", "combination": "u,v"}})
+    lines = []
+    trainer.say = lines.append
+    trainer.train()
+    assert any("share nothing that is trained" in line for line in lines) == bool(setting)
+
+
 def test_early_stopping_and_the_best_epoch_is_kept(tmp_path, toy_directory, tiny_tokenizer):
     trainer = make_trainer(tmp_path, toy_directory, tiny_tokenizer, [
         {"tasks": ["sts"], "epochs": 50, "steps_per_epoch": 1, "patience": 2, "optimizer": {"lr": 0.0}}])

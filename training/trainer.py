@@ -173,6 +173,8 @@ class Trainer:
                            self.device, self.world)
         self.say(f"{title}: {', '.join(trained)}; {stage.epochs} epochs of {steps.per_epoch:,} steps, "
                  f"mixing {stage.mixing}, gradients by {stage.combine}, {steps.optimizer_form}")
+        if steps.apart and not steps.shared.parameters:
+            self.say(f"{title}: the tasks share nothing that is trained, so no gradients are combined or compared")
         steps.training_mode()
         self.say(f"{title}: the largest batch fits: {steps.try_longest()}")
         return steps
