@@ -274,6 +274,13 @@ def test_famo_sees_the_same_batches_before_and_after_a_step(tmp_path, toy_direct
     assert seen[0].after == pytest.approx(losses, rel=1e-4) and seen[0].after != pytest.approx(before, rel=1e-3)
 
 
+def test_a_loss_below_zero_has_no_logarithm(tmp_path, toy_directory, tiny_tokenizer, monkeypatch):
+    monkeypatch.setattr("tasks.task.Task.training_loss", lambda task, outputs, batch: outputs.values.mean() * 0 - 1)
+    trainer = make_trainer(tmp_path, toy_directory, tiny_tokenizer, [{"tasks": ["sst", "sts"], "weighting": "famo"}])
+    with pytest.raises(ValueError, match="weighting 'famo' takes logarithms; the loss of task sst is -1"):
+        trainer.train()
+
+
 def test_gradnorm_sees_the_lengths_of_the_weighed_gradients(tmp_path, toy_directory, tiny_tokenizer, monkeypatch):
     stage = {"tasks": ["sst", "sts"], "epochs": 1, "steps_per_epoch": 2, "loss_weights": {"sts": 7.0}, "keep": "last",
              "weighting": "gradnorm"}

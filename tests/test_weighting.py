@@ -82,6 +82,9 @@ def test_gradnorm_waits_for_a_step_with_two_tasks_and_bears_zeros():
     rule.observe(state, Seen({"a": 1.0}, norms={"a": 3.0}))
     rule.observe(state, Seen({"a": 1.0, "b": 1.0}))  # a skipped step has no lengths
     assert rule.factors(state, ["a", "b"]) == {"a": 1.0, "b": 1.0}
+    rule.observe(state, Seen({"a": 0.0, "b": 1.0}, norms={"a": 1.0, "b": 1.0}))
+    rule.observe(state, Seen({"a": 3.0, "b": 1.0}, norms={"a": 1.0, "b": 1.0}))
+    assert rule.factors(state, ["a", "b"]) == {"a": 1.0, "b": 1.0}  # a starts at its first loss above zero
     for _ in range(500):
         rule.observe(state, Seen({"a": 0.0, "b": 0.0}, norms={"a": 0.0, "b": 2.0}))
     assert min(rule.factors(state, ["a", "b"]).values()) > 0
@@ -109,6 +112,13 @@ def test_famo_learns_nothing_of_a_step_that_was_skipped():
     state = {}
     RULES["famo"].observe(state, Seen({"a": 1.0, "b": 2.0}))
     assert state == {}
+
+
+def test_famo_bears_losses_of_zero():
+    state = {}
+    RULES["famo"].observe(state, Seen({"a": 0.0, "b": 2.0}, after={"a": 0.0, "b": 0.0}))
+    factors = RULES["famo"].factors(state, ["a", "b"])
+    assert factors["b"] < 1 < factors["a"] and all(map(math.isfinite, state.values()))
 
 
 @pytest.mark.parametrize("rule", RULES)

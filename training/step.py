@@ -226,6 +226,14 @@ class StageSteps:
         everywhere = self.world.gather(values)
         return {name: statistics.fmean(part[name] for part in everywhere) for name in values}
 
+    def _positive(self, name: str, loss: float) -> float:
+        """Return a task's loss as the mean over the processes. Raise ValueError if it has no logarithm."""
+        mean = self._means({name: loss})[name]
+        if mean < 0:
+            raise ValueError(f"weighting '{self.stage.weighting}' takes logarithms; the loss of task {name} is "
+                             f"{mean:.4g}")
+        return mean
+
     def _seed_dropout(self, state: StepState):
         """Seed what dropout draws in a step. It differs between processes. All else is drawn from generators."""
         torch.manual_seed(seed_of(self.seed, state.step, *([self.world.rank] if self.world.rank else [])))
@@ -261,7 +269,7 @@ class StageSteps:
                     loss, outputs = self._loss(self.tasks[name], batch)
                     factor = stage.loss_weights.get(name, 1.0) * factors.get(name, 1.0)
                     if self.rule is not None and self.rule.of_logarithms:
-                        factor /= self._means({name: float(loss.detach())})[name] + TINY  # d log L = dL / L
+                        factor /= self._positive(name, float(loss.detach())) + TINY  # d log L = dL / L
                     (factor * loss).backward()
                 self.tasks[name].observe(outputs, batch)
                 losses[name] = loss.detach()

@@ -110,8 +110,8 @@ class GradNorm(Weighting):
     """Let every task pull equally hard, and harder where its loss falls slowly (GradNorm, Chen et al. 2018, eq. 2).
 
     A task's gradient should have the length mean(G) r^alpha. mean(G) is the mean of all lengths. r is the task's loss
-    over its first loss, divided by the mean of that ratio over the tasks. Each weight takes one step down the gradient
-    of |G - mean(G) r^alpha|, and their sum stays what it was.
+    over its first one above zero, divided by the mean of that ratio over the tasks. Each weight takes one step down the
+    gradient of |G - mean(G) r^alpha|, and their sum stays what it was.
 
     What we chose: lengths are those of all shared parameters (the paper takes the last shared layer only). The step is
     `rate` times a gradient whose mean over the tasks is 1, so that it does not depend on the losses' scale. A weight
@@ -141,8 +141,12 @@ class GradNorm(Weighting):
         if len(names) < 2:
             return  # lengths are compared within a step
         factors = self.factors(state, names)
-        ratios = {name: seen.losses[name] / max(state.setdefault(f"{name}/first", seen.losses[name]), 1e-12)
-                  for name in names}
+        ratios = {}
+        for name in names:
+            if state.get(f"{name}/first", 0.0) <= 0:  # a first loss of zero is nothing to compare with
+                state[f"{name}/first"] = seen.losses[name]
+            first = state[f"{name}/first"]
+            ratios[name] = max(0.0, seen.losses[name]) / first if first > 0 else 1.0
         mean_ratio = max(statistics.fmean(ratios.values()), 1e-12)
         mean_norm = statistics.fmean(seen.norms.values())
         slopes = {name: seen.norms[name] / factors[name] for name in names}  # d G / d weight
@@ -190,7 +194,8 @@ class FAMO(Weighting):
         if not names:
             return  # the step was not taken
         z = {name: factor / len(names) for name, factor in self.factors(state, names).items()}
-        falls = {name: math.log(seen.losses[name] + TINY) - math.log(seen.after[name] + TINY) for name in names}
+        falls = {name: math.log(max(0.0, seen.losses[name]) + TINY) - math.log(max(0.0, seen.after[name]) + TINY)
+                 for name in names}
         mean = sum(z[name] * falls[name] for name in names)
         for name in names:
             logit = state.get(f"{name}/logit", 0.0)
