@@ -113,15 +113,17 @@ def require_writable(path: Path):
         raise ValueError(f"{path}: cannot be written ({folder} is {'not writable' if folder.is_dir() else 'a file'})")
 
 
+def _meaning(text: str) -> tuple[list[str], Recipe]:
+    """Return the commands' lines and the recipe of what training.runs.saved_recipe wrote. ValueError: it is none."""
+    return [line for line in text.split("\n") if line.startswith("# --")], parse_recipe(tomllib.loads(text), "saved")
+
+
 def _same_run(path: Path, text: str) -> bool:
     """Tell whether a saved recipe says what `text` says. A field that an older version did not know has its default."""
     try:
-        saved = path.read_text(encoding="utf-8")
-        commands, recipes = zip(*(([line for line in one.split("\n") if line.startswith("# --")],
-                                   parse_recipe(tomllib.loads(one), path.name)) for one in (saved, text)), strict=True)
+        return _meaning(path.read_text(encoding="utf-8")) == _meaning(text)
     except ValueError:  # the file is damaged, or of a newer version
         return False
-    return commands[0] == commands[1] and recipes[0] == recipes[1]
 
 
 def run_directory(flags: argparse.Namespace, recipe: Recipe, text: str) -> Path:

@@ -139,12 +139,10 @@ class Stage:
                  f"steps_per_epoch is 'shortest'; mixing {self.mixing!r} takes every example once an epoch")
         alone = (len(self.tasks) == 1 or self.mixing in ("sequential", "in_turn")
                  or (self.mixing in (*SHARES, "shuffled") and self.draws == 1))
-        _require(self.combine in ("sum", "mean") or not alone,
-                 f"combine is {self.combine!r}, which needs two tasks in a step; here a step has one "
-                 "(see mixing, draws and tasks)")
-        _require(self.weighting != "gradnorm" or not alone,
-                 "weighting is 'gradnorm', which needs two tasks in a step; here a step has one "
-                 "(see mixing, draws and tasks)")
+        for name, compares in (("combine", self.combine not in ("sum", "mean")),
+                               ("weighting", self.weighting == "gradnorm")):
+            _require(not (compares and alone), f"{name} is {getattr(self, name)!r}, which needs two tasks in a step; "
+                                               "here a step has one (see mixing, draws and tasks)")
         if isinstance(self.batch_size, dict):
             unknown = [task for task in self.batch_size if task not in self.tasks]
             _require(not unknown, f"batch_size names task '{', '.join(unknown)}', which is not of this stage")

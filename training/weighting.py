@@ -11,6 +11,7 @@ from typing import Protocol
 from training.choices import WEIGHTINGS
 
 State = dict[str, float]  # what a rule remembers, by "task/what"
+TINY = 1e-8  # is added to a loss before its logarithm is taken
 
 
 @dataclass
@@ -35,6 +36,17 @@ class Weighting(Protocol):
 
     def observe(self, state: State, seen: Seen):
         """Take note of a step. state: is updated in place."""
+
+
+def softmax_factors(scores: dict[str, float]) -> dict[str, float]:
+    """Turn K scores into K softmax(scores), whose mean is 1.
+
+    >>> softmax_factors({"sst": 0.0, "sts": math.log(3)})
+    {'sst': 0.5, 'sts': 1.5}
+    """
+    highest = max(scores.values(), default=0.0)
+    powers = {name: math.exp(score - highest) for name, score in scores.items()}
+    return {name: len(powers) * power / sum(powers.values()) for name, power in powers.items()}
 
 
 class Uncertainty(Weighting):
@@ -100,10 +112,8 @@ class DynamicWeightAverage(Weighting):
             state[f"{name}/mean"] = mean
             if before is not None:
                 ratios[name] = mean / max(before, 1e-12)
-        highest = max(ratios.values(), default=0.0)
-        powers = {name: math.exp((ratio - highest) / self.temperature) for name, ratio in ratios.items()}
-        for name, power in powers.items():
-            state[f"{name}/factor"] = len(powers) * power / sum(powers.values())
+        factors = softmax_factors({name: ratio / self.temperature for name, ratio in ratios.items()})
+        state.update({f"{name}/factor": factor for name, factor in factors.items()})
 
 
 class GradNorm(Weighting):
@@ -183,10 +193,7 @@ class FAMO(Weighting):
 
     def factors(self, state: State, names: list[str]) -> dict[str, float]:
         """Return K z, where K counts the tasks. See Weighting."""
-        logits = {name: state.get(f"{name}/logit", 0.0) for name in names}
-        highest = max(logits.values())
-        powers = {name: math.exp(logit - highest) for name, logit in logits.items()}
-        return {name: len(names) * power / sum(powers.values()) for name, power in powers.items()}
+        return softmax_factors({name: state.get(f"{name}/logit", 0.0) for name in names})
 
     def observe(self, state: State, seen: Seen):
         """Take one step of Adam on each w. See Weighting."""
@@ -208,7 +215,6 @@ class FAMO(Weighting):
             state[f"{name}/logit"] = logit - self.rate * step
 
 
-TINY = 1e-8  # is added to a loss before its logarithm is taken
 RULES: dict[str, Weighting] = {"uncertainty": Uncertainty(), "dwa": DynamicWeightAverage(), "gradnorm": GradNorm(),
                                "famo": FAMO()}
 assert ["none", *RULES] == WEIGHTINGS
