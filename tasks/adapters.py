@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minbert.bert import BertModel
-from tasks.lowrank import view_with, with_children
+from tasks.views import view_with, with_children
 
 
 class AdaptedLinear(nn.Module):

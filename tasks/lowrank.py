@@ -4,14 +4,12 @@ The query and the value projections of every layer have the weight W + B A for t
 W is the encoder's and may be frozen; A and B are the task's. B starts at zero, so the encoder starts unchanged. The
 paper's factor alpha / r is 1 here: its alpha is r.
 """
-import copy
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minbert.bert import BertModel
+from tasks.views import view_with, with_children
 
 CHANGED = ("query", "value")  # the projections that the paper changes
 
@@ -43,20 +41,6 @@ class ChangedLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Compute x (W + B A)' + b. x: [..., H]."""
         return F.linear(x, self.weight, self.bias)
-
-
-def with_children(module: nn.Module, **children: Any) -> Any:
-    """Return a shallow copy of a module with other children. The module itself stays as it is."""
-    view = copy.copy(module)
-    view._modules = {**module._modules, **children}
-    return view
-
-
-def view_with(encoder: BertModel, layers: list[Any], **children: Any) -> BertModel:
-    """Return a shallow copy of an encoder with other layers and children. The encoder itself stays as it is."""
-    view = with_children(encoder, **children)
-    view.layers = lambda: layers
-    return view
 
 
 class LowRank(nn.Module):

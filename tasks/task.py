@@ -27,9 +27,10 @@ from minbert.tokenizer import BertTokenizer
 from tasks.adapters import Adapters
 from tasks.encoding import encode
 from tasks.losses import symmetric_divergence
-from tasks.lowrank import LowRank, view_with
+from tasks.lowrank import LowRank
 from tasks.options import TaskOptions
 from tasks.pooling import CLS_POOLINGS, PENALTY_WEIGHT, AttentivePooling, pool
+from tasks.views import view_with
 
 TOKENIZED_TOGETHER = 10_000  # examples
 
