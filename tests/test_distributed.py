@@ -1,6 +1,9 @@
 """Two processes train as one does."""
+import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import safetensors.torch
@@ -39,6 +42,16 @@ RECIPES = {
 }
 
 
+def assert_alike(one: Path, two: Path):
+    """Assert that two prediction files have the same ids, and predictions that differ by rounding only."""
+    for line, other in zip(*(path.read_text().splitlines() for path in (one, two)), strict=True):
+        *begin, value = re.split(r"\s*,\s*", line.strip())
+        *other_begin, other_value = re.split(r"\s*,\s*", other.strip())
+        assert begin == other_begin, one.name
+        if value != other_value:
+            assert float(other_value) == pytest.approx(float(value), abs=1e-3), (one.name, line, other)
+
+
 @pytest.mark.parametrize("name", ["sum", "surgery", pytest.param("rdrop", marks=pytest.mark.slow)])
 def test_two_processes_come_to_the_parameters_of_one(tmp_path, tiny_directory, toy_directory, name):
     tasks, stage = RECIPES[name]
@@ -46,23 +59,27 @@ def test_two_processes_come_to_the_parameters_of_one(tmp_path, tiny_directory, t
     recipe.write_text('precision = "float32"\nhidden_dropout_prob = 0.0\nencoder_dropout = 0.0\n' + tasks
                       + '[[stage]]\ntasks = ["sst", "para", "sts"]\nepochs = 1\nsteps_per_epoch = 12\nkeep = "last"\n'
                       + stage + 'optimizer = { lr = 1e-4, head_lr = 1e-3 }\n')
-    printed = {}
+    results = {}
     for processes, launcher in ((1, []), (2, ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"])):
         result = subprocess.run(
             [sys.executable, *launcher, str(ROOT / "train_multitask.py"), "--no_progress", "--recipe", str(recipe),
              "--weights", str(tiny_directory), "--data", str(toy_directory), "--out", f"run-{processes}"],
             cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
         assert result.returncode == 0, result.stdout + result.stderr
-        final = result.stdout.split("final, dev")[1].split("training took")[0]
-        printed[processes] = final.replace(f"run-{processes}", "run")
+        results[processes] = json.loads((tmp_path / f"run-{processes}" / "results.json").read_text())["dev"]
     one, two = (safetensors.torch.load_file(tmp_path / f"run-{count}" / "model.safetensors") for count in (1, 2))
     assert one.keys() == two.keys()
     for key, tensor in one.items():
         torch.testing.assert_close(two[key], tensor, rtol=0, atol=1e-5, msg=lambda text, key=key: f"{key}: {text}")
-    assert printed[1] == printed[2]
+    # Sums over two processes round otherwise than sums over one, so scores are alike and not equal: a rank correlation
+    # moves as soon as two predictions that nearly tie change places.
+    assert results[1].keys() == results[2].keys() == {"sst", "para", "sts"}
+    for task, metrics in results[1].items():
+        for metric, value in metrics.items():
+            assert results[2][task][metric] == pytest.approx(value, abs=0.01), (task, metric)
     for file in (tmp_path / "run-1" / "predictions").iterdir():
-        if "sst" in file.name and file.suffix == ".csv":  # probabilities may differ in their last digit
-            assert file.read_text() == (tmp_path / "run-2" / "predictions" / file.name).read_text()
+        if file.suffix == ".csv":
+            assert_alike(file, tmp_path / "run-2" / "predictions" / file.name)
     lines = [len((tmp_path / f"run-{count}" / "metrics.jsonl").read_text().splitlines()) for count in (1, 2)]
     assert lines == [13, 13]
 
