@@ -14,6 +14,7 @@ reads it.
 import json
 import platform
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,10 @@ from minbert.config import BertConfig
 
 MOST_TOKENS = 2048  # a measurement with more tokens would take more than a second
 LEAST_GAIN = 1.05  # a coarser precision must be this much faster than a finer one
+SLOW = 2.0  # a precision that is so many times as slow as the fastest: the program says so
 ROUNDS = 5
+FIRST = 8  # sequences that are measured first
+HOPELESS = 3.0  # times as slow as the fastest on those: measured no further
 CACHE_FILE = "precision.json"
 
 
@@ -76,6 +80,10 @@ def processor(device: torch.device) -> str:
 def measure(config: BertConfig, batch: int, length: int, device: torch.device) -> dict[str, float]:
     """Time one layer, forward and backward, at each precision. Sets torch's global precision on the way.
 
+    A processor without bfloat16 products can take 25 times as long with them as in float32. So a few sequences come
+    first. A precision that is far slower there is not timed on the whole batch: its time is what it took for the few,
+    scaled up.
+
     Args:
         config: of the encoder.
         batch: sequences in a step.
@@ -85,27 +93,36 @@ def measure(config: BertConfig, batch: int, length: int, device: torch.device) -
     Returns:
         Seconds by the name of the precision: the least of some rounds.
     """
+    layer = Layer(config).to(device)
+    few = min(batch, FIRST)
+    first = _least(list(BY_NAME), 2, lambda name: _time(layer, config, BY_NAME[name], few, length, device))
+    promising = [name for name in BY_NAME if first[name] <= HOPELESS * min(first.values())]
+    whole = _least(promising, ROUNDS, lambda name: _time(layer, config, BY_NAME[name], batch, length, device))
+    return {name: whole.get(name, first[name] * batch / few) for name in BY_NAME}
+
+
+def _least(names: Sequence[str], count: int, seconds: Callable[[str], float]) -> dict[str, float]:
+    """Return the least time of some rounds by name. The names take turns. One more round before compiles kernels."""
+    rounds = [{name: seconds(name) for name in names} for _ in range(count + 1)]
+    return {name: min(times[name] for times in rounds) for name in names}
+
+
+def _time(layer: Layer, config: BertConfig, precision: Precision, batch: int, length: int, device: torch.device
+          ) -> float:
+    """Return the seconds of one pass, forward and backward."""
     from engine.bert import run_layer  # here, because engine.bert needs Precision
     from engine.shapes import packing_for
 
-    layer = Layer(config).to(device)
-    mask = torch.ones(batch, length, dtype=torch.bool, device=device)
-    seconds: dict[str, float] = {}
-    for round_number in range(ROUNDS + 1):
-        for precision in BY_NAME.values():
-            set_products(precision)
-            packing = packing_for(mask, precision.reduced)
-            hidden = torch.randn(packing.size, config.hidden_size, device=device,
-                                 dtype=precision.activations or torch.float32, requires_grad=True)
-            before = time.perf_counter()
-            output, _ = run_layer(layer, hidden, packing, fused=device.type != "cpu")
-            output.float().sum().backward()
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-            if round_number:  # the first round compiles kernels
-                spent = time.perf_counter() - before
-                seconds[precision.name] = min(spent, seconds.get(precision.name, spent))
-    return seconds
+    set_products(precision)
+    packing = packing_for(torch.ones(batch, length, dtype=torch.bool, device=device), precision.reduced)
+    hidden = torch.randn(packing.size, config.hidden_size, device=device,
+                         dtype=precision.activations or torch.float32, requires_grad=True)
+    before = time.perf_counter()
+    output, _ = run_layer(layer, hidden, packing, fused=device.type != "cpu")
+    output.float().sum().backward()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - before
 
 
 def choose(seconds: dict[str, float]) -> Precision:
@@ -124,7 +141,28 @@ def choose(seconds: dict[str, float]) -> Precision:
 
 
 def fastest(config: BertConfig, batch: int, length: int, device: torch.device, cache: Path) -> tuple[Precision, str]:
-    """Find the fastest precision for a run's shapes: measured in under a second, then remembered in a file.
+    """Find the fastest precision for a run's shapes, and a line that says how. See `speeds` for the arguments."""
+    seconds, message = speeds(config, batch, length, device, cache)
+    chosen = choose(seconds)
+    return chosen, f"precision {chosen.name} ({message})"
+
+
+def asked(name: str, config: BertConfig, batch: int, length: int, device: torch.device, cache: Path) -> str:
+    """Return the line about a precision that a recipe names. It says so if another one is twice as fast."""
+    if name == FLOAT32.name:
+        return f"precision {name}"
+    seconds, message = speeds(config, batch, length, device, cache)
+    best = choose(seconds).name
+    times = seconds[name] / seconds[best]
+    if times < SLOW:
+        return f"precision {name}"
+    return (f"precision {name}, as asked; here {best} is {times:.0f} times as fast, and --precision auto takes it "
+            f"({message})")
+
+
+def speeds(config: BertConfig, batch: int, length: int, device: torch.device, cache: Path
+           ) -> tuple[dict[str, float], str]:
+    """Return what `measure` says of a run's shapes: measured in about a second, then remembered in a file.
 
     Args:
         config: of the encoder.
@@ -134,7 +172,7 @@ def fastest(config: BertConfig, batch: int, length: int, device: torch.device, c
         cache: a folder for the file. If it cannot be written, the measurement is made again next time.
 
     Returns:
-        The precision, and a line that says how it was found.
+        Seconds by the name of the precision, and a few words that say where they come from.
     """
     # Nearby shapes share a measurement: the length and the number of tokens are rounded up to powers of two.
     length = 1 << (max(length, 1) - 1).bit_length()
@@ -153,6 +191,5 @@ def fastest(config: BertConfig, batch: int, length: int, device: torch.device, c
             write_json(cache / CACHE_FILE, {**(known if isinstance(known, dict) else {}), key: seconds})
         except OSError as error:
             how = f"measured; not remembered: {error.strerror}"
-    chosen = choose(seconds)
     times = ", ".join(f"{name} {1000 * seconds[name]:.1f} ms" for name in BY_NAME)
-    return chosen, f"precision {chosen.name} ({how}, one layer at {batch} x {length} tokens: {times})"
+    return seconds, f"{how}, one layer at {batch} x {length} tokens: {times}"

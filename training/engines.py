@@ -92,10 +92,10 @@ class FastEngine:
     def resolve(self, precision: str, config: BertConfig, batch: int, length: int, device: torch.device, cache: Path
                 ) -> tuple[str, str]:
         """Measure which precision is fastest, where the recipe says "auto". See Engine.resolve."""
-        from engine.precision import fastest
+        from engine.precision import asked, fastest
 
         if precision != "auto":
-            return precision, f"precision {precision}"
+            return precision, asked(precision, config, batch, length, device, cache)
         chosen, message = fastest(config, batch, length, device, cache)
         return chosen.name, message
 
