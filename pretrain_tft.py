@@ -20,9 +20,10 @@ from pathlib import Path
 
 from alignment.choices import EXTRACTORS, METHODS
 from corpora.files import write_json, write_text
+from corpora.flags import Parser, positive, rate
 from corpora.pairs import LAYOUTS, write_pairs
 from tasks.options import ABLATIONS, FEATURES, SPAN_POOLINGS
-from training.commandline import Parser, add_machine_flags, guarded, positive, rate, run_directory
+from training.commandline import add_machine_flags, guarded, run_directory
 from training.recipe import Recipe, load_recipe
 from training.runs import IDENTITY, content_hash, hashes_of, model_hashes, saved_recipe
 

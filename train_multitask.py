@@ -12,20 +12,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from corpora.flags import Parser, fraction, positive, rate
 from corpora.layouts import FORMATS
 from corpora.near import near
 from corpora.tables import decimal
 from training.choices import COMBINERS, COURSE_TASKS
-from training.commandline import (
-    Parser,
-    add_machine_flags,
-    fraction,
-    guarded,
-    positive,
-    rate,
-    require_writable,
-    run_directory,
-)
+from training.commandline import add_machine_flags, guarded, require_writable, run_directory
 from training.recipe import USUAL_TASKS, Recipe, load_recipe
 from training.runs import recorded, saved_recipe
 

@@ -5,7 +5,6 @@
 corpus.tsv: two sentences a line, separated by a tab (a third column may hold links made elsewhere, as in "0-0 1-2").
 Interrupted, the same command goes on where it stopped.
 """
-import argparse
 import os
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 from alignment.choices import EXTRACTORS, METHODS
 from alignment.corpus import Settings, write_corpus
 from corpora.files import must_be_new
+from corpora.flags import Parser, positive
 from corpora.messages import error_line
 from engine.bert import FastBertModel
 from minbert.pretrained import DEFAULT, fetch
@@ -22,17 +22,17 @@ from minbert.weights import load_encoder
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m alignment", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m alignment", description=__doc__.splitlines()[0])
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--weights", default=DEFAULT)
     parser.add_argument("--method", choices=METHODS, default="transport")
     parser.add_argument("--extractor", choices=EXTRACTORS, default="bracket")
     parser.add_argument("--layer", type=int, help="of the encoder (default: the middle one)")
-    parser.add_argument("--min_words", type=int, default=2)
-    parser.add_argument("--max_words", type=int)
+    parser.add_argument("--min_words", type=positive, default=2)
+    parser.add_argument("--max_words", type=positive)
     parser.add_argument("--trees", type=Path, help="two bracketed trees a line: only constituents become phrases")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--workers", type=positive, default=os.cpu_count() or 1)
     parser.add_argument("--no_progress", action="store_true")
     options = parser.parse_args(arguments)
     try:

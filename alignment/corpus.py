@@ -42,6 +42,11 @@ class Settings:
     min_words: int = 2
     max_words: int | None = None
 
+    def __post_init__(self):
+        if self.min_words < 1 or (self.max_words is not None and self.max_words < self.min_words):
+            raise ValueError(f"min_words {self.min_words}, max_words {self.max_words}; expected 1 or more, the smaller "
+                             "first")
+
 
 @dataclass
 class Pair:

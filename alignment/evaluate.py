@@ -8,7 +8,6 @@ Words: gold is sure and possible links together; precision and recall are means 
 (macro, as Arase et al. 2023). Phrases: gold is aligned chunks of two or more words on both sides; recall is of exact
 spans, crossing the share of our pairs that cut a gold chunk in two.
 """
-import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,8 @@ from alignment.extraction import extract
 from alignment.trees import boundary_strengths
 from alignment.words import align, cosine_matrix, default_layer, word_vectors
 from corpora import toy
-from corpora.messages import error_line
+from corpora.flags import Parser, positive
+from corpora.messages import status_of
 from corpora.tables import parse_object, read_lines
 from engine.bert import FastBertModel
 from minbert.bert import BertModel
@@ -181,13 +181,14 @@ def markdown(header: list[str], rows: list[list]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m alignment.evaluate", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m alignment.evaluate", description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=("words", "phrases"))
     parser.add_argument("gold", help="JSON lines, or toy")
     parser.add_argument("--weights", default=DEFAULT)
-    parser.add_argument("--limit", type=int, help="at most so many pairs")
+    parser.add_argument("--limit", type=positive, help="at most so many pairs")
     options = parser.parse_args(arguments)
-    try:
+
+    def run():
         gold = toy_gold(500) if options.gold == "toy" else read_gold(Path(options.gold))
         gold = gold[:options.limit]
         encoder, tokenizer, _ = load_encoder(fetch(options.weights), FastBertModel)
@@ -198,11 +199,9 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             text = markdown(["method", "extractor", "pairs a word", "precision", "recall", "F1", "crossing"],
                             evaluate_phrases(gold, encoder, tokenizer))
-    except (ValueError, OSError) as error:
-        print(error_line(error), file=sys.stderr)
-        return 2
-    print(f"{options.gold}: {len(gold):,} pairs\n\n{text}", end="")
-    return 0
+        print(f"{options.gold}: {len(gold):,} pairs\n\n{text}", end="")
+
+    return status_of(run)
 
 
 if __name__ == "__main__":

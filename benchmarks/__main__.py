@@ -14,6 +14,7 @@ from benchmarks.contestants import TASKS
 from benchmarks.measure import Comparison, markdown, table
 from benchmarks.training import PEERS
 from corpora.files import write_json, write_text
+from corpora.flags import Parser, positive
 from corpora.messages import error_line
 from corpora.tables import read_table
 from corpora.toy import write_course_files
@@ -145,24 +146,24 @@ PARTS = {part.__name__: part for part in (training, encoding, tokenization, opti
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--data", type=Path, help="folder with the course's files (default: generated)")
     parser.add_argument("--weights", default=DEFAULT)
-    parser.add_argument("--batch_sizes", type=int, nargs="+", default=[8, 32, 64])
+    parser.add_argument("--batch_sizes", type=positive, nargs="+", default=[8, 32, 64])
     parser.add_argument("--pooling", nargs="+", choices=("mean", "cls"), default=["mean", "cls"],
                         help="of the sentence vectors in training: our default's, and the course's")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS, help="in training")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS, metavar="PEER",
                         help=f"in training, of: {'; '.join(PEERS)}")
-    parser.add_argument("--batches", type=int, default=8, help="of each training round")
-    parser.add_argument("--sentences", type=int, default=20_000, help="to encode and to tokenize")
-    parser.add_argument("--lengths", type=int, nargs="+", default=[8, 16, 32, 64, 128, 256, 512],
+    parser.add_argument("--batches", type=positive, default=8, help="of each training round")
+    parser.add_argument("--sentences", type=positive, default=20_000, help="to encode and to tokenize")
+    parser.add_argument("--lengths", type=positive, nargs="+", default=[8, 16, 32, 64, 128, 256, 512],
                         help="of sentences, in the part scaling")
-    parser.add_argument("--tokens", type=int, default=2048, help="a batch, in the part scaling")
-    parser.add_argument("--rows", type=int, nargs="+", default=[1_000, 10_000, 100_000, 1_000_000],
+    parser.add_argument("--tokens", type=positive, default=2048, help="a batch, in the part scaling")
+    parser.add_argument("--rows", type=positive, nargs="+", default=[1_000, 10_000, 100_000, 1_000_000],
                         help="of a file, in the part scaling")
-    parser.add_argument("--repeats", type=int, default=5, help="rounds")
+    parser.add_argument("--repeats", type=positive, default=5, help="rounds")
     parser.add_argument("--out", type=Path, default=Path("runs/benchmarks"), help="two files: .md and .json")
     options = parser.parse_args(arguments)
     unknown = [part for part in options.parts if part not in PARTS]

@@ -5,13 +5,13 @@
 
 Each checkout trains the same batches in a process of its own. One round is here, the next one there.
 """
-import argparse
 import subprocess
 import sys
 from pathlib import Path
 
 from benchmarks.contestants import TASKS
 from benchmarks.measure import Comparison, table
+from corpora.flags import Parser, positive
 from minbert.pretrained import DEFAULT
 
 # Runs in either checkout. It trains one round for each line that it reads, and answers with the seconds.
@@ -60,14 +60,14 @@ class Checkout:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.commits", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m benchmarks.commits", description=__doc__.splitlines()[0])
     parser.add_argument("other", type=Path, help="another checkout")
     parser.add_argument("--data", type=Path, required=True, help="folder with the course's files")
     parser.add_argument("--weights", default=DEFAULT)
     parser.add_argument("--precision", default="auto")
-    parser.add_argument("--batch_size", type=int, default=32)
-    parser.add_argument("--batches", type=int, default=8, help="of a round")
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--batch_size", type=positive, default=32)
+    parser.add_argument("--batches", type=positive, default=8, help="of a round")
+    parser.add_argument("--rounds", type=positive, default=9)
     options = parser.parse_args(arguments)
     here = Path(__file__).resolve().parent.parent
     for task in TASKS:

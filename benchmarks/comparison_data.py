@@ -7,7 +7,6 @@ Lee and Yi trained on 8,544 rows of SST, 141,507 of Quora, 6,041 of STS, 550,152
 sixteenth of each is drawn. Ma et al. had 17,688 rows of Quora, and an eighth is drawn for them. Of the two NLI sets
 there is less: all of SNLI's dev set (its test set is then the dev set) and 10,000 rows of MultiNLI's training set.
 """
-import argparse
 import json
 import random
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from corpora.examples import Example
 from corpora.files import write_text
+from corpora.flags import Parser, positive
 from corpora.messages import status_of
 from corpora.tables import read_lines
 from tasks.inference import read_pairs
@@ -72,11 +72,11 @@ def write_folder(data: Path, out: Path, fraction: int, quora: int):
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.comparison_data", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m benchmarks.comparison_data", description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path, help="the folder with cs224n, qqp and nli")
     parser.add_argument("--out", type=Path, default=Path("runs/comparison-data"))
-    parser.add_argument("--fraction", type=int, default=16, help="a set becomes this many times smaller")
-    parser.add_argument("--quora", type=int, default=PUBLISHED["quora-train.csv"],
+    parser.add_argument("--fraction", type=positive, default=16, help="a set becomes this many times smaller")
+    parser.add_argument("--quora", type=positive, default=PUBLISHED["quora-train.csv"],
                         help="rows of the published Quora set")
     options = parser.parse_args(arguments)
     if options.fraction < 1 or options.quora < 1:

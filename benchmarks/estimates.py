@@ -2,13 +2,14 @@
 
     python -m benchmarks.estimates recipes/default.toml recipes/best.toml -- --data DIR --limit 1000 --epochs 1
 """
-import argparse
 import json
 import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from corpora.flags import Parser
 
 ROOT = Path(__file__).resolve().parent.parent
 STAGE = re.compile(r"(\d+) epochs of ([\d,]+) steps")
@@ -34,10 +35,11 @@ def run(recipe: Path, flags: list[str]) -> dict[str, float]:
             "true_mb": results["peak_memory_mb"]}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.estimates", description=__doc__.splitlines()[0])
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command. Returns the exit status."""
+    parser = Parser(prog="python -m benchmarks.estimates", description=__doc__.splitlines()[0])
     parser.add_argument("recipes", type=Path, nargs="+")
-    arguments = sys.argv[1:]
+    arguments = sys.argv[1:] if arguments is None else arguments
     split = arguments.index("--") if "--" in arguments else len(arguments)
     options = parser.parse_args(arguments[:split])
     print("| recipe | time, estimate / truth | peak memory, estimate / truth |\n|---|---|---|")

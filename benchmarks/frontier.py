@@ -21,6 +21,7 @@ import torch
 
 from benchmarks.measure import compare, markdown
 from corpora.files import write_json, write_text
+from corpora.flags import Parser, positive
 from corpora.messages import status_of
 from engine.bert import FastBertModel
 from minbert.config import BertConfig
@@ -152,12 +153,12 @@ def measure(options: argparse.Namespace):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.frontier", description=(__doc__ or "").split("\n")[0])
+    parser = Parser(prog="python -m benchmarks.frontier", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--data", type=Path, required=True, help="folder with the course's files")
     parser.add_argument("--out", type=Path, default=Path("runs/frontier"), help="two files: .md and .json")
     parser.add_argument("--figure", type=Path, help="an SVG file (default: beside them)")
-    parser.add_argument("--repeats", type=int, default=3, help="rounds")
+    parser.add_argument("--repeats", type=positive, default=3, help="rounds")
     return status_of(lambda: measure(parser.parse_args(arguments)))
 
 

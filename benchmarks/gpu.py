@@ -7,7 +7,6 @@
 Weights are random and sentences are random words at the lengths of the real sets: the arithmetic is the same. Every
 step has a batch of each task, in such sizes that one epoch sees every set once.
 """
-import argparse
 import random
 import sys
 import time
@@ -21,6 +20,7 @@ from benchmarks.contestants import RECIPE, PeerModel, mean_of, padded
 from benchmarks.floor import flops
 from corpora.examples import Example
 from corpora.files import write_json
+from corpora.flags import Parser, positive
 from engine.bert import FastBertModel
 from minbert.config import BertConfig
 from minbert.pretrained import DEFAULT, fetch
@@ -146,8 +146,8 @@ def peer(config: BertConfig, tokenizer: BertTokenizer, data: dict[str, TaskData]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=0, help="of each contestant (default: the whole epoch)")
+    parser = Parser(prog="python -m benchmarks.gpu", description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=positive, default=0, help="of each contestant (default: the whole epoch)")
     parser.add_argument("--examples", type=float, default=1.0, help="share of the real sets' sizes")
     parser.add_argument("--shape", choices=SHAPES, default="base")
     parser.add_argument("--device", default="cuda")

@@ -16,6 +16,7 @@ from typing import Any
 
 from benchmarks.comparison_data import drawn
 from corpora.files import write_text
+from corpora.flags import Parser, positive
 from corpora.messages import status_of
 from corpora.tables import read_lines, read_table
 from minbert.pretrained import DEFAULT
@@ -261,15 +262,16 @@ def measure(options: argparse.Namespace):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.levers", description=(__doc__ or "").split("\n")[0])
+    parser = Parser(prog="python -m benchmarks.levers", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("shared", type=Path, help="the folder with cs224n, qqp, sst and nli")
     parser.add_argument("--out", type=Path, default=Path("runs/levers"))
     parser.add_argument("--teacher", type=Path, metavar="RUN", help="a finished run, for teacher and unlabelled")
     parser.add_argument("--tft", type=Path, metavar="ENCODER", help="an encoder of pretrain_tft.py, for the row tft")
     parser.add_argument("--weights", default=DEFAULT, help=f"of the encoder (default: {DEFAULT})")
     parser.add_argument("--levers", nargs="+", metavar="NAME", help="these rows only, and the base")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--parallel", type=int, default=1, help="runs at a time; the cores are shared between them")
+    parser.add_argument("--seeds", type=positive, default=3)
+    parser.add_argument("--parallel", type=positive, default=1,
+                        help="runs at a time; the cores are shared between them")
     return status_of(lambda: measure(parser.parse_args(arguments)))
 
 

@@ -7,7 +7,6 @@ how many examples they share. Two examples are the same if they are equal after 
 and digits only; the order of two sentences does not matter. A sentence that is mostly of other letters keeps them all.
 A file that cannot be read to its end says where it fails.
 """
-import argparse
 import dataclasses
 import json
 import os
@@ -19,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from corpora.flags import Parser, positive
 from corpora.messages import printable, status_of
 from corpora.tables import Row, decimal, parse_object, read_csv, read_json_lines, read_lines, read_table
 
@@ -283,11 +283,11 @@ def as_text(checks: Sequence[FileCheck], leaks: Sequence[Overlap]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check a folder. Returns 0, or 1 if a file could not be read to its end, or 2 for wrong arguments."""
-    parser = argparse.ArgumentParser(prog="python -m corpora.check", description=(__doc__ or "").split("\n")[0])
+    parser = Parser(prog="python -m corpora.check", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("directory", type=Path, metavar="DIR", help="a folder, or one file")
     parser.add_argument("--weights", default="", help="count tokens of this model's vocabulary, not words: a folder "
                                                       "or a name, as in train_multitask.py")
-    parser.add_argument("--max_length", type=int, default=128, help="tokens of a sequence (default: 128)")
+    parser.add_argument("--max_length", type=positive, default=128, help="tokens of a sequence (default: 128)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
     unreadable = False

@@ -9,7 +9,6 @@ is trained here compares with the course's figures only roughly. HF_ENDPOINT nam
 MultiNLI, GLUE and PAWS keep their own files. A file is checked against a checksum where one is stated (an archive has
 its own); what is there and whole is not fetched again; a broken download goes on where it stopped.
 """
-import argparse
 import hashlib
 import json
 import os
@@ -20,6 +19,7 @@ from typing import Any
 
 from corpora.archives import ARCHIVES, download_as_distributed
 from corpora.files import write_json, write_text
+from corpora.flags import Parser
 from corpora.messages import first_line, status_of
 from corpora.tables import read_json_lines
 
@@ -138,7 +138,7 @@ def download(names: list[str], out: Path, endpoint: str):
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m corpora.download", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m corpora.download", description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("data"), help="folder to write to")
     parser.add_argument("--sets", nargs="+", choices=NAMES, default=list(SETS), metavar="SET",
                         help=f"some of {', '.join(NAMES)} (default: {' '.join(SETS)})")

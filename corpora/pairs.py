@@ -5,7 +5,6 @@
 `pretrain_tft.py --layout NAME --corpus FILE...` does the same. White space in a sentence becomes single spaces. A pair
 without one of its sentences, or of two equal sentences, is left out and counted.
 """
-import argparse
 import itertools
 import re
 import sys
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from corpora.files import must_be_new, write_text
+from corpora.flags import Parser
 from corpora.messages import status_of
 from corpora.tables import decimal, read_lines
 
@@ -131,7 +131,7 @@ def write_pairs(layout: str, files: Sequence[Path], out: Path) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m corpora.pairs", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m corpora.pairs", description=__doc__.splitlines()[0])
     parser.add_argument("layout", choices=LAYOUTS)
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, required=True)

@@ -5,13 +5,13 @@
 The texts are tokenized with spaces, as the course's files are, so a sentence ends at a token of periods, question marks
 or exclamation marks. Other text is not cut well by this.
 """
-import argparse
 import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from corpora.files import must_be_new, write_text
+from corpora.flags import Parser, positive
 from corpora.messages import status_of
 from corpora.tables import read_table
 
@@ -61,11 +61,11 @@ def cut(paths: Sequence[Path], out: Path, min_words: int, max_words: int) -> int
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m corpora.sentences", description=(__doc__ or "").split("\n")[0])
+    parser = Parser(prog="python -m corpora.sentences", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE.csv", help="with a column sentence")
     parser.add_argument("--out", type=Path, required=True, help="a new file")
-    parser.add_argument("--min_words", type=int, default=4)
-    parser.add_argument("--max_words", type=int, default=50)
+    parser.add_argument("--min_words", type=positive, default=4)
+    parser.add_argument("--max_words", type=positive, default=50)
     options = parser.parse_args(arguments)
 
     def run():

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from corpora.flags import Parser
 from corpora.messages import printable
 from course import extension, fingerprints
 from course.exercises import Course, Exercise, load_course
@@ -232,7 +233,7 @@ def _times() -> dict[Path, float]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0 if everything that was run is right, 1 if not, 2 for wrong arguments."""
     course = load_course()
-    parser = argparse.ArgumentParser(prog="python -m course.check", description=__doc__,
+    parser = Parser(prog="python -m course.check", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("exercises", nargs="*", metavar="EXERCISE", help=f"of {', '.join(course.exercises)}")
     parser.add_argument("--next", action="store_true", help="only the first that is not right")

@@ -8,7 +8,6 @@ functions are taken out, not marked regions: the lesson then has no marks that a
 cannot be nested or left open. --check proves the result: it imports, every check says "not started", filling one
 exercise makes its check pass and no other, and no statement of a solution stands anywhere in it.
 """
-import argparse
 import ast
 import dataclasses
 import io
@@ -23,6 +22,7 @@ import tokenize
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from corpora.flags import Parser
 from corpora.messages import status_of
 from course import extension
 from course.exercises import Course, Exercise, load_course
@@ -277,7 +277,7 @@ def prove(folder: Path, course: Course, root: Path = ROOT) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, 1 if the proof fails, or 2 for an error."""
-    parser = argparse.ArgumentParser(prog="python -m course.handout", description=(__doc__ or "").split("\n")[0])
+    parser = Parser(prog="python -m course.handout", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="a new folder")
     parser.add_argument("--check", action="store_true", help="prove it: takes a minute")
     options = parser.parse_args(arguments)

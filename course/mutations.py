@@ -7,7 +7,6 @@ Each mistake is planted in the lesson's text, in memory, and the exercise's prob
 outputs: the checks recognise mistakes by them. The exit status is 1 if a mistake survives, if two have the same
 outputs, or if a variant fails.
 """
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from unittest import mock
 import torch
 
 from corpora.files import write_text
+from corpora.flags import Parser, positive
 from course import fingerprints, probes
 from course.exercises import load_course
 from course.fingerprints import SEED, Fingerprints
@@ -102,13 +102,13 @@ def table(all_fingerprints: dict[str, Fingerprints]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m course.mutations", description=(__doc__ or "").split("\n")[0])
+    parser = Parser(prog="python -m course.mutations", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--exercise", nargs="+", choices=list(PROBES), default=list(PROBES), metavar="NAME")
     parser.add_argument("--write", action="store_true", help="store the outputs in course/checks/")
     parser.add_argument("--table", type=Path, help="write the table of mistakes there")
-    parser.add_argument("--seeds", type=int, default=1, help="how many seeds to try (default: 1)")
+    parser.add_argument("--seeds", type=positive, default=1, help="how many seeds to try (default: 1)")
     parser.add_argument("--float32", action="store_true", help="also in float32: do the checks name the same mistakes?")
-    parser.add_argument("--threads", type=int, default=1, help="torch's threads (default: 1)")
+    parser.add_argument("--threads", type=positive, default=1, help="torch's threads (default: 1)")
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     found: dict[str, Fingerprints] = {}

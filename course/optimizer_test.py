@@ -6,13 +6,13 @@
 The layer, the data, the rates and the tolerances are the course's. Our file was computed in float64 from the equations
 (Loshchilov & Hutter 2019, algorithm 2, decoupled decay). The course's differs from it by less than the tolerance.
 """
-import argparse
 import sys
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from corpora.flags import Parser
 from corpora.messages import error_line
 from course.starter import AdamW
 
@@ -42,7 +42,7 @@ def trained_weight(optimizer_class: type[torch.optim.Optimizer]) -> np.ndarray:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command. Returns 0 if the optimizer is right, 1 if it is not, 2 for a mistake in the call."""
-    parser = argparse.ArgumentParser(prog="python -m course.optimizer_test", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m course.optimizer_test", description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=VALUES)
     options = parser.parse_args(arguments)
     try:

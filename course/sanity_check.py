@@ -6,13 +6,13 @@
 The file has the course's layout: a dict with last_hidden_state [2, 8, H] and pooler_output [2, H] for the two sentences
 below. Values at padding have no meaning and are not compared.
 """
-import argparse
 import sys
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from corpora.flags import Parser
 from corpora.messages import error_line
 from course.starter import BertModel
 from minbert.pretrained import DEFAULT
@@ -46,7 +46,7 @@ def differences(model: BertModel, expected: dict[str, Tensor]) -> dict[str, floa
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command. Returns 0 if the encoder is right, 1 if it is not, 2 for a mistake in the call."""
-    parser = argparse.ArgumentParser(prog="python -m course.sanity_check", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m course.sanity_check", description=__doc__.splitlines()[0])
     parser.add_argument("--weights", default=DEFAULT)
     parser.add_argument("--data", type=Path, default=VALUES)
     options = parser.parse_args(arguments)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from corpora.files import write_text
+from corpora.flags import Parser
 from corpora.messages import status_of
 from corpora.tables import Row, read_table
 
@@ -97,7 +98,7 @@ def split(path: Path, key: bytes, share: float) -> tuple[str, str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m course.split", description=__doc__,
+    parser = Parser(prog="python -m course.split", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path, metavar="FILE", help="labelled, in the course's form")
     parser.add_argument("--key", type=Path, required=True, metavar="KEYFILE", help="a file with a secret")

@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from corpora.files import write_atomically
+from corpora.flags import Parser
 from corpora.messages import printable, status_of
 from corpora.tables import decimal, read_lines, read_table
 from tasks.metrics import accuracy, pearson
@@ -457,7 +458,7 @@ def archive_of(course: str, code: Path, folder: Path, andrew_id: str) -> tuple[s
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0 if everything is valid, 1 with errors, 2 for wrong arguments."""
-    parser = argparse.ArgumentParser(prog="python -m course.submit", description=__doc__,
+    parser = Parser(prog="python -m course.submit", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, metavar="DIR")
     parser.add_argument("--course", choices=("cs224n", "cmu", "glue", "goettingen"), default="cs224n")

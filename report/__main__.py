@@ -10,22 +10,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from corpora.files import write_text
+from corpora.flags import Parser, positive
 from corpora.messages import printable, status_of
 
 
 def _errors(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m report errors", description="Print a task's worst dev examples.")
+    parser = Parser(prog="python -m report errors", description="Print a task's worst dev examples.")
     parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
     parser.add_argument("--task", required=True)
-    parser.add_argument("--worst", type=int, default=30, help="how many (default: 30)")
+    parser.add_argument("--worst", type=positive, default=30, help="how many (default: 30)")
     options = parser.parse_args(arguments)
 
     def show():
         from report.analysis import scored, worst
         from report.run import load_run
 
-        if options.worst < 1:
-            raise ValueError(f"--worst is {options.worst}; expected 1 or more")
         run = load_run(options.run)
         if options.task not in run.predictions:
             raise ValueError(f"--task {options.task}: {options.run} has no dev predictions of it; its tasks: "
@@ -51,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if arguments[:1] == ["errors"]:
         return _errors(arguments[1:])
-    parser = argparse.ArgumentParser(prog="python -m report", description=__doc__,
+    parser = Parser(prog="python -m report", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a finished run's folder")
     parser.add_argument("--out", type=Path, help="the page's file (default: RUN/report.html, or comparison.html)")

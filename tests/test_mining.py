@@ -96,7 +96,8 @@ def test_a_field_is_read_as_it_was(tmp_path, text):
 
 
 @pytest.mark.parametrize(("flags", "message"), [
-    (["--low", "0.9", "--high", "0.5"], "expected -1 <= low < high <= 1"), (["--each", "0"], "one neighbour or more"),
+    (["--low", "0.9", "--high", "0.5"], "expected -1 <= low < high <= 1"),
+    (["--below", "0.3"], "expected --judge RUN"), (["--task", "para"], "expected --judge RUN"),
     (["--low", "0.99999", "--high", "1"], "nothing was mined"), (["--judge", "nowhere"], "nowhere"),
     (["--weights", "/nowhere"], "no such directory")])
 def test_what_makes_no_sense_is_one_line(place, capsys, tmp_path, flags, message):

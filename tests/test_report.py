@@ -215,7 +215,6 @@ def test_errors_are_printed_in_the_terminal(runs):
 @pytest.mark.parametrize(("arguments", "message"), [
     (["nowhere"], "nowhere: no finished run is there"),
     (["errors", "{run}", "--task", "cola"], "has no dev predictions of it; its tasks: sst, para, sts"),
-    (["errors", "{run}", "--task", "sst", "--worst", "0"], "--worst is 0; expected 1 or more"),
     (["{run}", "--out", "{folder}"], "is a folder; expected a file")])
 def test_mistakes_are_one_line(runs, capsys, arguments, message):
     values = {"run": runs / "seed-1", "folder": runs}

@@ -1,11 +1,9 @@
-"""What the programs' command lines share: one line for a mistake, checked numbers, the choice of a run folder."""
+"""What the two training programs share: the end of a command, flags of the machine, the choice of a run folder."""
 import argparse
-import difflib
 import io
 import os
 import sys
 import tomllib
-import typing
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,29 +13,7 @@ from training.choices import ENGINES, LOGS, PRECISIONS
 from training.progress import Interrupted
 from training.recipe import Recipe, parse_recipe
 
-# What other programs call our flags.
-OTHER_NAMES = {"learning_rate": "--lr", "fine_tune_mode": "--option", "num_epochs": "--epochs", "model": "--weights",
-               "num_train_epochs": "--epochs", "train_batch_size": "--batch_size", "output_dir": "--out",
-               "data_dir": "--data", "dropout": "--hidden_dropout_prob", "filepath": "--out", "gpu": "--use_gpu"}
-
-
 PARENT = "MINBERT_PARENT"  # an environment variable: the process whose end is ours as well
-
-
-class Parser(argparse.ArgumentParser):
-    """Answer a mistake with one line instead of the whole usage."""
-
-    def error(self, message: str) -> typing.NoReturn:
-        """Print the message, with what was perhaps meant, and exit with status 2."""
-        unknown = message.removeprefix("unrecognized arguments: ")
-        if unknown != message:
-            flags = {flag for action in self._actions for flag in action.option_strings}
-            word = unknown.split()[0].split("=")[0]
-            meant = OTHER_NAMES.get(word.strip("-").replace("-", "_"))
-            close = [meant] if meant in flags else difflib.get_close_matches(word, flags, n=1, cutoff=0.6)
-            message += f" (did you mean {close[0]}?)" if close else ""
-        print(f"error: {message} (see --help)", file=sys.stderr)
-        sys.exit(2)
 
 
 def guarded(run: Callable[[argparse.Namespace], int], flags: argparse.Namespace) -> int:
@@ -64,30 +40,6 @@ def guarded(run: Callable[[argparse.Namespace], int], flags: argparse.Namespace)
             from training.distributed import leave
 
             leave()
-
-
-def positive(text: str) -> int:
-    """Read a whole number of at least 1."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected 1 or more")
-    return value
-
-
-def fraction(text: str) -> float:
-    """Read a dropout probability."""
-    value = float(text)
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected 0 <= p < 1")
-    return value
-
-
-def rate(text: str) -> float:
-    """Read a learning rate."""
-    value = float(text)
-    if not 0 <= value < 10:
-        raise argparse.ArgumentTypeError(f"{text}: expected a learning rate from 0 to 10")
-    return value
 
 
 def add_machine_flags(parser: argparse.ArgumentParser):

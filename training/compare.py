@@ -26,10 +26,11 @@ from pathlib import Path
 import numpy as np
 
 from corpora.files import write_text
+from corpora.flags import Parser, positive
 from corpora.messages import error_line
 from corpora.predictions import load_predictions
 from tasks.metrics import accuracy, f1, matthews, pearson, phrasal, sentential
-from training.commandline import PARENT, positive
+from training.commandline import PARENT
 from training.recipe import load_recipe
 from training.significance import mcnemar, paired_bootstrap, williams
 
@@ -347,20 +348,19 @@ def main(arguments: list[str] | None = None) -> int:
     if "--" in arguments:
         flags = arguments[arguments.index("--") + 1:]
         arguments = arguments[:arguments.index("--")]
-    parser = argparse.ArgumentParser(prog="python -m training.compare", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m training.compare", description=__doc__.splitlines()[0])
     parser.add_argument("recipes", nargs="+", type=Path)
-    parser.add_argument("--seeds", type=int, default=3, help="runs of each recipe")
+    parser.add_argument("--seeds", type=positive, default=3, help="runs of each recipe")
     parser.add_argument("--first_seed", type=int, default=11711)
     parser.add_argument("--data", type=Path, help="as train_multitask.py takes it")
     parser.add_argument("--out", type=Path, default=Path("runs/compare"))
-    parser.add_argument("--parallel", type=int, default=1, help="runs at a time; the cores are shared between them")
+    parser.add_argument("--parallel", type=positive, default=1,
+                        help="runs at a time; the cores are shared between them")
     parser.add_argument("--corpus", type=Path, help="as pretrain_tft.py takes it")
     parser.add_argument("--weights", nargs="+", help="encoders to start from: every recipe with each of them")
     parser.add_argument("--train_sizes", help="learning curve: every recipe at each size, as in 1000,all")
     options = parser.parse_args(arguments)
     try:
-        if options.seeds < 1 or options.parallel < 1:
-            raise ValueError("--seeds and --parallel: expected 1 or more")
         sizes: list[int | None] = [None]
         if options.train_sizes:
             try:

@@ -5,7 +5,6 @@
 For a task with two classes it is the mean of how far each run's number lies above the threshold of that run.
 An ensemble costs as many models as it has runs. Its figures stand apart from those of one model.
 """
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from corpora.flags import Parser
 from corpora.messages import first_line, status_of
 from corpora.predictions import Prediction, load_predictions
 from report.analysis import decided_by, is_classification
@@ -85,7 +85,7 @@ def scores(runs: Sequence[Path]) -> tuple[dict[str, dict[str, Metric]], dict[str
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m training.ensemble", description=(__doc__ or "").split("\n")[0])
+    parser = Parser(prog="python -m training.ensemble", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     options = parser.parse_args(arguments)
 

@@ -21,6 +21,7 @@ from scipy.sparse.csgraph import connected_components
 from corpora.course import labelled_examples
 from corpora.examples import Example
 from corpora.files import must_be_new, write_text
+from corpora.flags import Parser, fraction, positive
 from corpora.messages import status_of
 from corpora.tables import read_table
 from minbert.pretrained import DEFAULT, fetch
@@ -32,6 +33,7 @@ from training.teacher import load_teacher
 
 BLOCK = 1024  # questions whose neighbours are looked for at a time: 1,024 x 100,000 cosines are 400 MB
 HEADER = "\tid\tsentence1\tsentence2\tis_duplicate"
+TASK, BELOW = "para", 0.3  # of the judge
 
 
 def read_labelled(path: Path) -> list[tuple[str, str, int]]:
@@ -124,9 +126,11 @@ def mine(paths: Sequence[Path], out: Path, options: argparse.Namespace):
         options: of the command.
     """
     must_be_new(out)
-    if not -1 <= options.low < options.high <= 1 or options.each < 1:
-        raise ValueError(f"--low {options.low:g}, --high {options.high:g}, --each {options.each}; expected -1 <= low < "
-                         "high <= 1, and one neighbour or more")
+    if not -1 <= options.low < options.high <= 1:
+        raise ValueError(f"--low {options.low:g}, --high {options.high:g}; expected -1 <= low < high <= 1")
+    if options.judge is None and (options.task is not None or options.below is not None):
+        raise ValueError("--task and --below describe the judge; expected --judge RUN")
+    below = BELOW if options.below is None else options.below
     pairs = [pair for path in paths for pair in read_labelled(path)]
     questions = list(dict.fromkeys(question for first, second, _ in pairs for question in (first, second)))
     questions = questions[:options.questions]
@@ -142,9 +146,9 @@ def mine(paths: Sequence[Path], out: Path, options: argparse.Namespace):
     print(f"{len(mined):,} pairs with a cosine from {options.low:g} to {options.high:g}; no chain of duplicates joins "
           "them, and no row names them")
     if options.judge is not None:
-        probabilities = judged(options.judge, options.task, mined)
-        mined = [pair for pair, probability in zip(mined, probabilities, strict=True) if probability < options.below]
-        print(f"{len(mined):,} of them are no duplicates by {options.judge}: probability below {options.below:g}")
+        probabilities = judged(options.judge, options.task or TASK, mined)
+        mined = [pair for pair, probability in zip(mined, probabilities, strict=True) if probability < below]
+        print(f"{len(mined):,} of them are no duplicates by {options.judge}: probability below {below:g}")
     if not mined:
         raise ValueError("nothing was mined; widen --low and --high")
     lines = [line(f"mined-{index}", *pair, 0) for index, pair in enumerate(mined)]
@@ -154,17 +158,17 @@ def mine(paths: Sequence[Path], out: Path, options: argparse.Namespace):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m training.mining", description=(__doc__ or "").split("\n")[0])
+    parser = Parser(prog="python -m training.mining", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("pairs", nargs="+", type=Path, metavar="PAIRS.csv", help="labelled, as quora-train.csv is")
     parser.add_argument("--out", type=Path, required=True, help="a new file of negatives, of the same form")
     parser.add_argument("--weights", default=DEFAULT, help=f"the encoder that says what is near (default: {DEFAULT})")
     parser.add_argument("--low", type=float, default=0.5, help="smallest cosine (default: 0.5)")
     parser.add_argument("--high", type=float, default=0.85, help="cosines are below this (default: 0.85)")
-    parser.add_argument("--each", type=int, default=1, help="neighbours of a question (default: 1)")
-    parser.add_argument("--questions", type=int, help="look at so many of the first questions (default: all)")
+    parser.add_argument("--each", type=positive, default=1, help="neighbours of a question (default: 1)")
+    parser.add_argument("--questions", type=positive, help="look at so many of the first questions (default: all)")
     parser.add_argument("--judge", type=Path, metavar="RUN", help="a finished run; keep what it calls no duplicate")
-    parser.add_argument("--task", default="para", help="the judge's task (default: para)")
-    parser.add_argument("--below", type=float, default=0.3, help="keep probabilities below this (default: 0.3)")
+    parser.add_argument("--task", help=f"the judge's task (default: {TASK})")
+    parser.add_argument("--below", type=fraction, help=f"keep probabilities below this (default: {BELOW})")
     options = parser.parse_args(arguments)
     return status_of(lambda: mine(options.pairs, options.out, options))
 

@@ -6,7 +6,6 @@
 The runs differ in their seeds alone, and began with the same weights. Their mean is one model of the same size. It is
 no better by right: the evaluation says whether it is.
 """
-import argparse
 import json
 import shutil
 import sys
@@ -20,6 +19,7 @@ import safetensors.torch
 import torch
 
 from corpora.files import must_be_new, write_json
+from corpora.flags import Parser
 from corpora.messages import first_line, status_of
 from minbert.weights import read_tensors
 from training.runs import WEIGHTS, content_hash, require_finished
@@ -93,7 +93,7 @@ def cook(runs: Sequence[Path], out: Path):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m training.soup", description=(__doc__ or "").split("\n")[0])
+    parser = Parser(prog="python -m training.soup", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--out", type=Path, required=True, help="a new folder")
     options = parser.parse_args(arguments)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from corpora.files import write_json
+from corpora.flags import Parser
 from corpora.messages import error_line, printable
 from course import mutations
 from course.autograder import sandbox, submission
@@ -170,7 +171,7 @@ def grade(path: Path, course: Course, out: Path, form: str = "gradescope", trust
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m course.autograder", description=__doc__,
+    parser = Parser(prog="python -m course.autograder", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("submission", type=Path)
     parser.add_argument("--out", type=Path, required=True, help="the results' file")

@@ -2,11 +2,11 @@
 
     python -m course.autograder.build --out autograder.zip
 """
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from corpora.flags import Parser
 from corpora.messages import status_of
 from course.handout import FILES
 from course.patched import ROOT
@@ -70,7 +70,7 @@ def members(root: Path = ROOT) -> dict[str, Path | str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m course.autograder.build",
+    parser = Parser(prog="python -m course.autograder.build",
                                      description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)

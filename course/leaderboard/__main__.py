@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from corpora.files import write_json, write_text
+from corpora.flags import Parser, port, positive
 from corpora.messages import printable, status_of
 from course.leaderboard.page import as_csv, render
 from course.leaderboard.scoring import FILES, load_hidden, score
@@ -64,7 +65,7 @@ def send(folder: Path, url: str, token: str, note: str) -> str:
 
 def parser() -> argparse.ArgumentParser:
     """Describe the commands."""
-    result = argparse.ArgumentParser(prog="python -m course.leaderboard", description=__doc__,
+    result = Parser(prog="python -m course.leaderboard", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = result.add_subparsers(dest="command", required=True)
     build = commands.add_parser("build")
@@ -83,9 +84,9 @@ def parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve")
     serve.add_argument("--db", type=Path, required=True)
     serve.add_argument("--labels", type=Path, required=True)
-    serve.add_argument("--port", type=int, default=8000)
+    serve.add_argument("--port", type=port, default=8000)
     serve.add_argument("--host", default="127.0.0.1")
-    serve.add_argument("--a_day", type=int, default=5)
+    serve.add_argument("--a_day", type=positive, default=5)
     serve.add_argument("--title", default="Leaderboard")
     serve.add_argument("--final", action="store_true", help="show the private scores")
     submit = commands.add_parser("submit")
