@@ -5,6 +5,9 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # several test processes share the cores
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 import torch
 

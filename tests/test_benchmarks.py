@@ -36,9 +36,9 @@ SLOW = ("overhead", "memory", "scaling", "training")
 @pytest.mark.parametrize("part", [pytest.param(part, marks=[pytest.mark.slow] * (part in SLOW))
                                   for part in program.PARTS])
 def test_every_part_prints_and_saves_ratios(tmp_path, tiny_directory, capsys, part):
-    assert program.main([part, "--weights", str(tiny_directory), "--repeats", "1", "--batch_sizes", "4", "--batches",
-                         "2", "--tasks", "sts", "--pooling", "mean", "--sentences", "50", "--lengths", "8", "--tokens", "64", "--rows", "50", "100", "--out",
-                         str(tmp_path / "b")]) == 0
+    small = ["--repeats", "1", "--batch_sizes", "4", "--batches", "2", "--tasks", "sts", "--pooling", "mean",
+             "--sentences", "50", "--lengths", "8", "--tokens", "64", "--rows", "50", "100"]
+    assert program.main([part, "--weights", str(tiny_directory), *small, "--out", str(tmp_path / "b")]) == 0
     printed = capsys.readouterr().out
     assert (tmp_path / "b.md").read_text() in printed
     records = json.loads((tmp_path / "b.json").read_text())
