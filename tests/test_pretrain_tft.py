@@ -81,7 +81,7 @@ def test_mistakes_are_one_clear_line(tmp_path, monkeypatch, capsys, tiny_directo
 
 @pytest.mark.slow
 def test_with_no_data_it_learns_the_generated_corpus(tmp_path, monkeypatch):
-    """A third of the default's steps, with half its batches: docs/transfer_fine_tuning.md has the whole run's scores."""
+    """A third of the default's steps, half as many pairs a step. docs/transfer_fine_tuning.md has the whole run."""
     monkeypatch.chdir(tmp_path)
     short = ["--epochs", "1", "--steps_per_epoch", "60", "--batch_size", "16", "--limit", "1500"]
     assert pretrain_tft.main(["--no_progress", *short]) == 0
