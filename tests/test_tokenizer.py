@@ -62,8 +62,8 @@ def test_ids_of_20_000_hostile_strings(ours, reference):
 
 
 @pytest.mark.slow
-def test_ids_of_all_real_sentences(ours, reference, shared_data):
-    """Every distinct line and field of every file: whatever the format, it is text."""
+def test_ids_of_real_sentences(ours, reference, shared_data):
+    """A third of the distinct lines and fields of all files: whatever the format, it is text."""
     texts = set()
     for path in sorted(shared_data.rglob("*")):
         if path.is_file() and "small" not in path.relative_to(shared_data).parts:
@@ -71,6 +71,7 @@ def test_ids_of_all_real_sentences(ours, reference, shared_data):
                 texts.update(line.split("\t"))
     texts = sorted(texts)
     assert len(texts) > 100_000
+    texts = texts[::3]
     for start in range(0, len(texts), 50_000):
         part = texts[start:start + 50_000]
         expected = reference(part, add_special_tokens=False)["input_ids"]
