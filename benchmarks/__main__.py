@@ -15,7 +15,7 @@ from benchmarks.measure import Comparison, markdown, table
 from benchmarks.training import PEERS
 from corpora.files import write_json, write_text
 from corpora.flags import Parser, positive
-from corpora.messages import error_line
+from corpora.messages import status_of
 from corpora.tables import read_table
 from corpora.toy import write_course_files
 from minbert.pretrained import DEFAULT
@@ -171,7 +171,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"unknown part '{unknown[0]}'; expected some of {', '.join(PARTS)}")
     keep_freed_memory()
     report = Report(options.out)
-    try:
+
+    def run():
         with tempfile.TemporaryDirectory() as temporary:
             if options.data is None:
                 write_course_files(Path(temporary))
@@ -179,10 +180,8 @@ def main(arguments: list[str] | None = None) -> int:
                        f"{'generated data' if options.data is None else 'real data'}\n")
             for name in options.parts or PARTS:
                 PARTS[name](report, options.data or Path(temporary), options)
-    except (ValueError, OSError) as error:
-        print(error_line(error), file=sys.stderr)
-        return 2
-    return 0
+
+    return status_of(run)
 
 
 if __name__ == "__main__":

@@ -234,7 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0 if everything that was run is right, 1 if not, 2 for wrong arguments."""
     course = load_course()
     parser = Parser(prog="python -m course.check", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("exercises", nargs="*", metavar="EXERCISE", help=f"of {', '.join(course.exercises)}")
     parser.add_argument("--next", action="store_true", help="only the first that is not right")
     parser.add_argument("--hint", action="store_true", help="name the known mistake, if your course allows it")

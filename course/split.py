@@ -99,7 +99,7 @@ def split(path: Path, key: bytes, share: float) -> tuple[str, str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns the exit status."""
     parser = Parser(prog="python -m course.split", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path, metavar="FILE", help="labelled, in the course's form")
     parser.add_argument("--key", type=Path, required=True, metavar="KEYFILE", help="a file with a secret")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="student/ and grader/ go there")

@@ -459,7 +459,7 @@ def archive_of(course: str, code: Path, folder: Path, andrew_id: str) -> tuple[s
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0 if everything is valid, 1 with errors, 2 for wrong arguments."""
     parser = Parser(prog="python -m course.submit", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, metavar="DIR")
     parser.add_argument("--course", choices=("cs224n", "cmu", "glue", "goettingen"), default="cs224n")
     parser.add_argument("--data", type=Path, help="folder of the course's data files, to check ids and plausibility")

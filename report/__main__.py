@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments[:1] == ["errors"]:
         return _errors(arguments[1:])
     parser = Parser(prog="python -m report", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a finished run's folder")
     parser.add_argument("--out", type=Path, help="the page's file (default: RUN/report.html, or comparison.html)")
     options = parser.parse_args(arguments)

@@ -8,7 +8,6 @@ already. This process imports nothing of ours. The exit status is 1 if a mutant 
 exactly once in its file.
 """
 import argparse
-import contextlib
 import importlib
 import multiprocessing
 import os
@@ -329,22 +328,21 @@ def run_all(mutants: Sequence[Mutant], parallel: int) -> int:
     for name in LIBRARIES:
         importlib.import_module(name)
     waiting, running, bad = list(mutants), {}, 0
-    with contextlib.ExitStack() as folders:
-        while waiting or running:
-            while waiting and len(running) < parallel:
-                mutant = waiting.pop(0)
-                folder = Path(folders.enter_context(tempfile.TemporaryDirectory(prefix="mutant-")))
-                process = multiprocessing.get_context("fork").Process(
-                    target=tested, args=(mutant, copied(mutant, folder), folder / "log"))
-                process.start()
-                running[process.sentinel] = mutant, process, folder, time.monotonic()
-            for sentinel in wait(list(running)):
-                mutant, process, folder, started = running.pop(sentinel)
-                process.join()
-                result = verdict(process.exitcode, (folder / "log").read_text("utf-8", errors="replace"))
-                bad += not result.startswith("caught")
-                print(f"| {mutant.name} | {mutant.file} | {result} | {time.monotonic() - started:.0f} s |", flush=True)
-                shutil.rmtree(folder / "project")
+    while waiting or running:
+        while waiting and len(running) < parallel:
+            mutant, folder = waiting.pop(0), tempfile.TemporaryDirectory(prefix="mutant-")
+            log = Path(folder.name, "log")
+            process = multiprocessing.get_context("fork").Process(
+                target=tested, args=(mutant, copied(mutant, Path(folder.name)), log))
+            process.start()
+            running[process.sentinel] = mutant, process, folder, log, time.monotonic()
+        for sentinel in wait(list(running)):
+            mutant, process, folder, log, started = running.pop(sentinel)
+            process.join()
+            result = verdict(process.exitcode, log.read_text("utf-8", errors="replace"))
+            folder.cleanup()
+            bad += not result.startswith("caught")
+            print(f"| {mutant.name} | {mutant.file} | {result} | {time.monotonic() - started:.0f} s |", flush=True)
     return bad
 
 

@@ -5,11 +5,11 @@ import re
 
 import pytest
 from conftest import ROOT
+from test_house import ROOMS
 
 from alignment.corpus import Settings
 from corpora.flags import Parser, fraction, port, positive, rate
 
-ROOMS = ("minbert", "engine", "corpora", "tasks", "alignment", "training", "report", "course", "benchmarks")
 PLACES = sorted(str(path.relative_to(ROOT)) for path in [
     *ROOT.glob("*.py"), *(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))])
 PROGRAMS = [place for place in PLACES if re.search(r"= Parser\(", (ROOT / place).read_text(encoding="utf-8"))]
@@ -64,17 +64,19 @@ def test_numbers_have_limits_and_a_mistake_is_one_line(place, monkeypatch, capsy
 
 
 @pytest.mark.parametrize("command", [
-    ["report", "errors", "run", "--task", "sst", "--worst", "0"], ["corpora.check", "x.csv", "--max_length", "-3"],
+    ["report.__main__", "errors", "run", "--task", "sst", "--worst", "0"],
+    ["corpora.check", "x.csv", "--max_length", "-3"],
     ["corpora.sentences", "x.csv", "--out", "y.csv", "--min_words", "0"],
-    ["alignment", "x", "--out", "y", "--workers", "0"], ["alignment.evaluate", "words", "toy", "--limit", "-5"],
-    ["training.mining", "x.csv", "--out", "y", "--questions", "-1"], ["training.compare", "x.toml", "--seeds", "0"],
+    ["alignment.__main__", "x", "--out", "y", "--workers", "0"],
+    ["alignment.evaluate", "words", "toy", "--limit", "-5"],
+    ["training.mining", "x.csv", "--out", "y", "--questions", "-1"],
+    ["training.compare", "x.toml", "--seeds", "0"],
     ["course.mutations", "--threads", "0"],
-    ["course.leaderboard", "serve", "--db", "x", "--labels", "y", "--port", "99999"]], ids=lambda command: command[0])
-def test_a_number_without_sense_ends_a_command(command, monkeypatch, capsys):
-    module = importlib.import_module(command[0] if command[0] not in ("report", "alignment", "course.leaderboard")
-                                     else f"{command[0]}.__main__")
+    ["course.leaderboard.__main__", "serve", "--db", "x", "--labels", "y", "--port", "99999"],
+], ids=lambda command: command[0])
+def test_a_number_without_sense_ends_a_command(command, capsys):
     with pytest.raises(SystemExit) as caught:
-        module.main(command[1:])
+        importlib.import_module(command[0]).main(command[1:])
     error = capsys.readouterr().err
     assert caught.value.code == 2 and error.count("\n") == 1
     assert f"argument {command[-2]}: '{command[-1]}'; expected a" in error

@@ -172,7 +172,7 @@ def grade(path: Path, course: Course, out: Path, form: str = "gradescope", trust
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns the exit status."""
     parser = Parser(prog="python -m course.autograder", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("submission", type=Path)
     parser.add_argument("--out", type=Path, required=True, help="the results' file")
     parser.add_argument("--format", choices=FORMATS, default="gradescope")

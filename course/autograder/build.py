@@ -70,8 +70,7 @@ def members(root: Path = ROOT) -> dict[str, Path | str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns the exit status."""
-    parser = Parser(prog="python -m course.autograder.build",
-                                     description=(__doc__ or "").split("\n")[0])
+    parser = Parser(prog="python -m course.autograder.build", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)
 

@@ -66,7 +66,7 @@ def send(folder: Path, url: str, token: str, note: str) -> str:
 def parser() -> argparse.ArgumentParser:
     """Describe the commands."""
     result = Parser(prog="python -m course.leaderboard", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = result.add_subparsers(dest="command", required=True)
     build = commands.add_parser("build")
     build.add_argument("scores", type=Path, nargs="+")
