@@ -81,9 +81,9 @@ def test_mistakes_are_one_clear_line(tmp_path, monkeypatch, capsys, tiny_directo
 
 @pytest.mark.slow
 def test_with_no_data_it_learns_the_generated_corpus(tmp_path, monkeypatch):
-    """A third of the default's steps, half as many pairs a step. docs/transfer_fine_tuning.md has the whole run."""
+    """A third of the default's pairs, in smaller steps. docs/transfer_fine_tuning.md has the whole run."""
     monkeypatch.chdir(tmp_path)
-    short = ["--epochs", "1", "--steps_per_epoch", "60", "--batch_size", "16", "--limit", "1500"]
+    short = ["--epochs", "2", "--steps_per_epoch", "60", "--batch_size", "16"]
     assert pretrain_tft.main(["--no_progress", *short]) == 0
     results = json.loads((tmp_path / "runs" / "generated" / "results.json").read_text())
-    assert results["dev"]["tft"]["phrasal"]["value"] >= 0.85 and results["dev"]["tft"]["sentential"]["value"] >= 0.9
+    assert results["dev"]["tft"]["phrasal"]["value"] >= 0.9 and results["dev"]["tft"]["sentential"]["value"] >= 0.9
